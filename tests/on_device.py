@@ -1,4 +1,4 @@
-"""pytest plugin: run the tests of the layers on the device that TWELVE_DEVICE names.
+"""pytest plugin: run the tests of the layers on the device named by TWELVE_DEVICE.
 
 TWELVE_DEVICE=cuda pytest -p tests.on_device tests/unit/test_attention.py
 """
@@ -14,7 +14,7 @@ from torch.utils._pytree import tree_map
 if os.environ["TWELVE_DEVICE"] == "pretend":
     import tests.pretend  # noqa: F401
 DEVICE = torch.device(os.environ["TWELVE_DEVICE"])
-# Tests that fail on the device, with the reason.
+# Tests that fail on the device -> the reason.
 EXCEPTIONS = {
     "tests/unit/test_transformer.py"
     "::test_transformer_applies_dropout_exactly_where_the_paper_does":
@@ -23,7 +23,7 @@ EXCEPTIONS = {
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Move the tensors among the parameters, and expect the failures of the table."""
+    """Move tensors in test parameters to the device, and mark EXCEPTIONS as expected failures."""
     for item in items:
         if hasattr(item, "callspec"):
             item.callspec.params.update(tree_map(_to_device, item.callspec.params))
@@ -33,7 +33,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(autouse=True)
 def _on_device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Put on the device what a test makes, the tensors of its module and those of the example."""
+    """Put new tensors, the tensors of the test module and those of the example on the device."""
     from twelve_lab import example
 
     for owner in (request.module, example, example.distinct):

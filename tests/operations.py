@@ -11,7 +11,7 @@ from twelve_lab import Trace
 
 
 def spread(*shape):
-    """Give different numbers between 0.2 and 0.8, which are in the domain of every function."""
+    """Return distinct values from 0.2 to 0.8, which are in the domain of every function."""
     return torch.linspace(0.2, 0.8, math.prod(shape), dtype=torch.float64).view(shape)
 
 
@@ -24,7 +24,7 @@ aten, prims = torch.ops.aten, torch.ops.prims
 
 
 def attend(x, queries=2, **options):
-    """Attend from the first rows of x to its two rows."""
+    """Attend from the first `queries` rows of x to both rows of x."""
     query, x = x[None, None, :queries], x[None, None]
     return F.scaled_dot_product_attention(query, x, x, **options)
 
@@ -33,14 +33,14 @@ on_cpu = torch.library.Library("aten", "IMPL")
 
 
 def play(kernel, *between):
-    """Let the CPU play an attention kernel of a GPU, without its backward pass.
+    """Emulate a GPU attention kernel on the CPU, without its backward pass.
 
     Args:
         kernel: "flash", "efficient" or "cudnn".
-        between: The arguments that it takes between the values and dropout_p.
+        between: Arguments of the kernel between value and dropout_p.
 
     Returns:
-        A function that attends from the rows of x to its rows.
+        A function that computes self-attention over the rows of x.
     """
     operation = getattr(aten, f"_scaled_dot_product_{kernel}_attention").default
     names = [argument.name for argument in operation._schema.arguments]
@@ -67,7 +67,7 @@ def play(kernel, *between):
 flash = play("flash")
 efficient = play("efficient", torch.tensor([[-0.2, 0.3]]), False)
 cudnn = play("cudnn", None, False)
-# Operation -> calls that run it, with its options.
+# Operation -> calls that run it with various options.
 OPERATIONS = {
     "add": [lambda x: x + Z, lambda x: torch.add(x, Z, alpha=3)],
     "sub": [lambda x: x - Z, lambda x: torch.sub(x, Z, alpha=3)],
@@ -142,13 +142,13 @@ OPERATIONS = {
 
 
 def run(function, numbers):
-    """Trace a function and its backward pass with different gradients."""
+    """Trace a function and its backward pass, with a distinct gradient for each output element."""
     start = numbers.clone().requires_grad_()
     with Trace(grad=True) as trace:
         x: Float[Tensor, "*x"] = start * 1.0
         y: Float[Tensor, "*y"] = function(x)
     if y.requires_grad:
-        # Passing a gradient to backward would import sympy.
+        # Passing a gradient to backward would import sympy, which is slow.
         (y * torch.arange(1.0, y.numel() + 1, dtype=y.dtype).view(y.shape)).sum().backward()
     return trace
 
@@ -165,7 +165,7 @@ TAKEN_APART = {
     "in place": lambda x: (x * 1.0).cumsum_(1),
     "aminmax": lambda x: torch.aminmax(x.detach(), dim=1)[1],
 }  # fmt: skip
-# Torch imports its whole compiler before it decomposes these.
+# Torch imports its whole compiler before it decomposes these operations.
 SLOWLY = {
     "gelu by tanh": lambda x: F.gelu(x, approximate="tanh"), "elu": F.elu, "mish": F.mish,
     "softplus": lambda x: F.softplus(9 * x, beta=2.0, threshold=8),

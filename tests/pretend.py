@@ -1,6 +1,6 @@
-"""A second device without a GPU. The CPU computes, but its tensors are kept apart.
+"""A fake device, to test device placement without a GPU. The CPU does the computation.
 
-An operation on a tensor of the device "pretend" and one of the CPU fails, as it does on CUDA.
+An operation that mixes tensors on the device "pretend" and on the CPU fails, as on CUDA.
 """
 
 import functools
@@ -15,23 +15,23 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 backend_registration._setup_privateuseone_for_python_backend("pretend")
 DEVICE = torch.device("pretend:0")
-# CUDA has no products of integer matrices.
+# CUDA does not support matrix products of integers.
 PRODUCTS = {"aten::mm", "aten::bmm", "aten::addmm", "aten::baddbmm", "aten::mv", "aten::addmv",
             "aten::dot"}  # fmt: skip
-# These copy from one device to another.
+# These operations copy from one device to another.
 COPIES = {"aten::_to_copy", "aten::copy_", "aten::_copy_from", "aten::set_"}
-# CUDA takes indices from the CPU.
+# CUDA accepts indices on the CPU.
 INDEXING = {"aten::index", "aten::index_put", "aten::index_put_", "aten::_index_put_impl_"}
 
 
 class Pretend(Tensor):
-    """A tensor on the device. Its numbers lie in a tensor of the CPU."""
+    """A tensor on the device, backed by a CPU tensor."""
 
     __torch_function__ = torch._C._disabled_torch_function_impl
 
     @staticmethod
     def __new__(cls, numbers: Tensor) -> "Pretend":
-        """Put a tensor of the CPU on the device, without a copy."""
+        """Wrap a CPU tensor as a tensor on the device, without a copy."""
         made = Tensor._make_wrapper_subclass(
             cls, numbers.size(), numbers.stride(), numbers.storage_offset(),
             dtype=numbers.dtype, layout=numbers.layout, device=DEVICE,
@@ -46,16 +46,16 @@ class Pretend(Tensor):
         return format(self.detach().numbers, form)
 
     def tolist(self) -> Any:
-        """Give the numbers as a nested list."""
+        """Return the values as a nested list."""
         return self.detach().numbers.tolist()
 
     def untyped_storage(self) -> torch.UntypedStorage:
-        """Give the memory of the numbers."""
+        """Return the storage of the CPU tensor."""
         return self.detach().numbers.untyped_storage()
 
     @property
     def data(self) -> Tensor:
-        """The tensor without gradient."""
+        """The tensor, detached from the graph."""
         return self.detach()
 
     @data.setter
@@ -70,7 +70,7 @@ class Pretend(Tensor):
 
     @classmethod
     def __torch_dispatch__(cls, operation, types, args=(), kwargs=None) -> Any:
-        """Run an operation that has a tensor of the device among its arguments."""
+        """Run an operation that has a tensor on the device among its arguments."""
         return run(operation, *args, **kwargs or {})
 
 
@@ -78,14 +78,14 @@ def run(operation: torch._ops.OpOverload, *args: Any, **kwargs: Any) -> Any:
     """Run an operation on the CPU.
 
     Raises:
-        RuntimeError: If tensors or generators of both devices meet.
+        RuntimeError: If the operation mixes tensors or generators of both devices.
     """
     if operation is torch.ops.aten._conj.default:
-        # Inside a dispatch, torch ignores the mark of a lazy conjugate.
+        # Inside a dispatch, torch ignores the conjugate bit.
         operation = torch.ops.aten.conj_physical.default
     name, leaves = operation._schema.name, tree_leaves((args, kwargs))
     here = any(isinstance(leaf, Pretend) for leaf in leaves)
-    # A tensor without axes counts as a number.
+    # A zero-dimensional tensor counts as a Python scalar.
     others = [leaf for leaf in leaves if type(leaf) is not Pretend and isinstance(leaf, Tensor)]
     if here and any(leaf.dim() for leaf in others) and name not in COPIES | INDEXING:
         raise RuntimeError(
@@ -118,7 +118,7 @@ def _from_cpu(value: Any) -> Any:
 
 
 def _indices(index: Any) -> Any:
-    """Replace lists by tensors: from a list, torch would make a tensor on the device in C++."""
+    """Replace lists with CPU tensors; torch would convert a list to a device tensor in C++."""
     parts = index if isinstance(index, tuple) else (index,)
     return tuple(
         torch.tensor(part, dtype=None if part else torch.int64, device="cpu")
@@ -129,7 +129,7 @@ def _indices(index: Any) -> Any:
 
 
 def _constructor(original: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """Make a tensor on the CPU first: in C++, making it on the device would fail."""
+    """Make a constructor build its tensor on the CPU first; C++ cannot build it on the device."""
 
     @functools.wraps(original)
     def make(*data: Any, device: Any = None, requires_grad: bool = False, **options: Any) -> Any:
@@ -148,8 +148,8 @@ for name in ("tensor", "as_tensor", "arange"):
     setattr(torch, name, _constructor(getattr(torch, name)))
 # A wrapped tensor cannot be an inference tensor.
 torch.inference_mode = lambda mode=True: torch.no_grad() if mode else torch.enable_grad()
-# Module.to must exchange a parameter: assigning to its `data` leaves the old numbers.
+# Module.to must swap parameters: assigning to `data` would keep the old values.
 torch.__future__.set_swap_module_params_on_conversion(True)
-# Operations that make a tensor have no argument on the device.
+# Factory operations have no tensor argument, so __torch_dispatch__ does not see them.
 factories = torch.library.Library("_", "IMPL")
 factories.fallback(run, "PrivateUse1")

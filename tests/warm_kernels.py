@@ -1,7 +1,8 @@
 """pytest plugin: fork kernels from a process that has loaded the libraries.
 
-A kernel takes two seconds to load torch and matplotlib, and `make test` starts forty. One process
-loads them for all workers. It loads none of our code. Each kernel is a process of its own.
+A kernel takes two seconds to load torch and matplotlib, and `make test` starts forty kernels. A
+fork server loads the libraries once for all workers, and none of our code. Each kernel is a
+separate process.
 
     pytest -p tests.warm_kernels -p tests.course.nbval_guard --nbval notebooks
 
@@ -32,8 +33,8 @@ if TYPE_CHECKING:
     import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-WORKER = "PYTEST_XDIST_WORKER"  # names a process of pytest-xdist: gw0, gw1, ...
-ADDRESS = "WARM_KERNELS"  # holds the server's address for the workers, whose parent starts it
+WORKER = "PYTEST_XDIST_WORKER"  # id of a pytest-xdist worker: gw0, gw1, ...
+ADDRESS = "WARM_KERNELS"  # server address, which the workers inherit from their parent
 LIBRARIES = [
     "ipykernel.kernelapp", "ipykernel.ipkernel", "ipykernel.debugger", "torch", "torch._dynamo",
     "jaxtyping", "einops", "matplotlib.figure", "matplotlib.patches", "matplotlib.backend_bases",
@@ -41,7 +42,7 @@ LIBRARIES = [
 
 
 def pytest_configure(config: "pytest.Config") -> None:
-    """Start the kernels of this process warm."""
+    """Make this process start its kernels warm."""
     if "forkserver" in multiprocessing.get_all_start_methods():
         if ADDRESS not in os.environ:
             config.add_cleanup(Server().stop)
@@ -49,8 +50,8 @@ def pytest_configure(config: "pytest.Config") -> None:
         LocalPortCache.find_available_port = _next_port
 
 
-# A free port may be taken before the kernel listens on it. Each worker has its own range, below the
-# ephemeral ports.
+# Another process could take a free port before the kernel listens on it. Each worker therefore has
+# its own range, below the ephemeral ports.
 _ports = cycle(range(start := 20_000 + 1_000 * int(os.getenv(WORKER, "gw9")[2:]), start + 1_000))
 
 
@@ -63,7 +64,7 @@ def _next_port(_: LocalPortCache, ip: str) -> int:
 
 
 class Server:
-    """The process that loads the libraries and forks. It ends with the process that started it."""
+    """Process that preloads the libraries and forks kernels. It ends with its parent process."""
 
     def __init__(self) -> None:
         self._folder = tempfile.TemporaryDirectory()
@@ -97,18 +98,18 @@ class WarmKernel:
         """Start a kernel.
 
         Args:
-            command: The command of a cold kernel: Python, -m, the launcher, its options.
-            cwd: The working directory; ours if None.
-            env: The environment.
+            command: Command of a cold kernel: Python, -m, the launcher, its options.
+            cwd: Working directory; the current directory if None.
+            env: Environment variables.
         """
         launcher = command.index("ipykernel_launcher")
         self._kernel = Client(os.environ[ADDRESS])
         self._kernel.send((command[launcher:], cwd or os.getcwd(), env))
-        # An interrupt signals the process group, which is the server's until the kernel leads one.
+        # Until the kernel leads its own process group, an interrupt would signal the server's.
         self.pid = self._kernel.recv()
 
     def poll(self) -> int | None:
-        """Return 0 after the end, whatever the exit status, and None before it."""
+        """Return None while the kernel runs, and then 0, whatever its exit status."""
         return 0 if self._kernel.poll() else None
 
     def wait(self) -> int:
@@ -117,7 +118,7 @@ class WarmKernel:
         return 0
 
     def send_signal(self, signum: int) -> None:
-        """Signal the kernel if it still runs."""
+        """Send a signal to the kernel if it is still running."""
         if self.poll() is None:
             os.kill(self.pid, signum)
 
@@ -131,13 +132,13 @@ class WarmKernel:
 
 
 def _start(command: list[str], **settings: object) -> "WarmKernel | subprocess.Popen":
-    """Start a kernel warm, or cold if another program launches it, such as a sandbox."""
+    """Start a kernel warm, or cold if another program such as a sandbox launches it."""
     launch = WarmKernel if "ipykernel_launcher" in command else launch_kernel
     return launch(command, **settings)
 
 
 def _serve(listener: socket.socket) -> None:
-    """Fork a kernel for each request, until our standard input is closed."""
+    """Fork a kernel for each request, until standard input is closed."""
     for name in LIBRARIES:
         import_module(name)
     if os.environ.get("TWELVE_DEVICE") == "pretend":
@@ -169,7 +170,7 @@ def _be_a_kernel(request: Connection, arguments: list[str], cwd: str, env: dict[
         for stream in range(3):
             os.dup2(nowhere.fileno(), stream)
     sys.argv = arguments
-    # A reader's kernel finds installed packages, not the folders tests and tools.
+    # Like a reader's kernel, find installed packages but not the folders tests and tools.
     sys.path[:] = [path for path in sys.path if path and not _is_ours(Path(path))]
     request.send(os.getpid())
 
@@ -179,7 +180,7 @@ def _be_a_kernel(request: Connection, arguments: list[str], cwd: str, env: dict[
 
 
 def _is_ours(path: Path) -> bool:
-    """Check whether pytest added this folder to the path."""
+    """Return whether pytest added this folder to sys.path."""
     return path == ROOT or path.is_relative_to(ROOT / "tests")
 
 

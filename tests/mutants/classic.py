@@ -1,8 +1,8 @@
-"""The classic mistakes in the layers: edits of one function each.
+"""The classic mistakes in the layers, each as edits of one function.
 
-DECLARED stands for the edit that the exercise declares; a layer with other code needs its own. When
-a layer is rewritten, its patterns here follow it. `tests/unit/test_mutants.py` names each pattern
-that no longer occurs exactly once in its function.
+DECLARED stands for the edit that the exercise declares; a layer whose code differs needs its own
+edit. Update the patterns when you rewrite a layer: `tests/unit/test_mutants.py` reports each
+pattern that no longer occurs exactly once in its function.
 """
 
 from pathlib import Path
@@ -18,9 +18,9 @@ class Plant(NamedTuple):
     """A mistake in a layer.
 
     Args:
-        module: The file below src/twelve, without its suffix.
-        function: Qualified name of the function in it.
-        changes: Expressions or statements, and what replaces them; see `edit`.
+        module: File below src/twelve, without its suffix.
+        function: Qualified name of the function in that file.
+        changes: Expressions or statements, mapped to their replacements; see `edit`.
     """
 
     module: str
@@ -29,16 +29,16 @@ class Plant(NamedTuple):
 
     @property
     def path(self) -> Path:
-        """The file, as a path from the root."""
+        """Path of the file, relative to the root."""
         return Path("src/twelve", f"{self.module}.py")
 
     @property
     def test(self) -> Path:
-        """The unit tests of the file, as a path from the root."""
+        """Path of the unit tests of the file, relative to the root."""
         return Path("tests/unit", f"test_{self.module.partition('/')[0]}.py")
 
     def text(self) -> str:
-        """Give the text of the file with the mistake.
+        """Return the source of the file with the mistake.
 
         Raises:
             ValueError: If the function or a pattern does not occur exactly once.

@@ -1,4 +1,4 @@
-"""Mutation operators: small changes of Python code that still run and that a test should notice.
+"""Mutation operators: small changes to Python code that a test should detect.
 
 A mutation replaces one expression or statement. Annotations, docstrings, error messages, f-strings
 and imports stay as they are: changing them changes no behaviour, or breaks every import.
@@ -24,13 +24,13 @@ PAIRS = (
     ("startswith", "endswith"), ("argmin", "argmax"), ("sum", "mean"), ("bool", "int"),
 )  # fmt: skip
 NAMES = dict(PAIRS) | {right: left for left, right in PAIRS}
-# Calls that can be removed: x.detach() and sorted(x) become x.
+# Calls to remove: x.detach() and sorted(x) become x.
 METHODS = {
     "detach", "clone", "contiguous", "to", "float", "double", "cpu", "transpose", "unsqueeze",
     "flatten", "masked_fill", "expand", "reshape", "strip", "lower", "items", "copy", "abs",
 }  # fmt: skip
 FUNCTIONS = {"abs", "sorted", "reversed", "tuple", "list", "set", "round", "float", "str"}
-# Swapping the arguments of these changes nothing.
+# Swapping the arguments of these calls changes nothing.
 SYMMETRIC = {"transpose", "min", "max", "minimum", "maximum", "equal", "gcd"}
 # Every test fails without these decorators.
 NEEDED = {"property", "staticmethod", "classmethod", "dataclass", "overload", "setter"}
@@ -43,10 +43,10 @@ class Mutation(NamedTuple):
     """One changed expression or statement.
 
     Args:
-        line: Number of its first line, from 1.
+        line: One-based number of its first line.
         old: The code before the change.
-        new: The code after it.
-        text: The whole file after it.
+        new: The code after the change.
+        text: The whole file after the change.
     """
 
     line: int
@@ -56,7 +56,7 @@ class Mutation(NamedTuple):
 
 
 def mutations(source: str) -> list[Mutation]:
-    """List all mutations of a file, in the order of their positions."""
+    """List all mutations of a file, ordered by position."""
     changes = [change for node in _walk(ast.parse(source)) for change in _changes(node)]
     changes.sort(key=lambda change: (change[0].lineno, change[0].col_offset, change[1]))
     return [
@@ -66,7 +66,7 @@ def mutations(source: str) -> list[Mutation]:
 
 
 def is_another(source: str, text: str) -> bool:
-    """Check that a mutated file still parses, to another syntax tree."""
+    """Return whether a mutated file still parses, and to a different syntax tree."""
     try:
         return ast.dump(ast.parse(text)) != ast.dump(ast.parse(source))
     except SyntaxError:
@@ -86,14 +86,14 @@ def _left_alone(node: ast.AST) -> bool:
         return ast.unparse(node.test) in ("TYPE_CHECKING", "__name__ == '__main__'")
     docstring = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
     exported = isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"
-    # No zip gets sequences of unequal length.
+    # Zipped sequences always have equal lengths, so changing `strict` has no effect.
     strict = isinstance(node, ast.keyword) and node.arg == "strict"
     words = isinstance(node, ast.JoinedStr | ast.Import | ast.ImportFrom)
     return docstring or exported or strict or words
 
 
 def _with(node: ast.AST, **fields: object) -> str:
-    """Write a node with other fields."""
+    """Return the source of a node with some fields replaced."""
     other = copy(node)
     vars(other).update(fields)
     return f"({ast.unparse(other)})"
@@ -121,7 +121,7 @@ def _changes(node: ast.AST) -> Iterator[Change]:
             if not isinstance(node.operand, ast.Constant):
                 yield node, f"({ast.unparse(node.operand)})"
         case ast.If() | ast.IfExp() | ast.While():
-            # `not` and comparisons have operators of their own.
+            # Other mutations cover `not` and comparisons.
             if not isinstance(node.test, ast.UnaryOp | ast.Compare):
                 yield node.test, f"(not ({ast.unparse(node.test)}))"
         case ast.comprehension():
@@ -150,7 +150,7 @@ def _changes(node: ast.AST) -> Iterator[Change]:
         case ast.Expr(value=ast.Call()):
             yield node, "pass"
         case ast.Assign() | ast.AnnAssign():
-            # An assignment to a name that it also reads, such as x = norm(x).
+            # Drop an assignment that reads its own target, such as x = norm(x).
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
             used = {ast.unparse(each) for each in ast.walk(node.value)} if node.value else set()
             if {ast.unparse(target) for target in targets} & used:

@@ -5,12 +5,12 @@ Usage: python -m tests.mutants.run [ID ...]
 
 The first form plants the classic mistakes. It runs the test that docs/mistakes.md names, then the
 unit tests of the layer, and writes that page if no id is named. The second form draws N mutations
-of src, or of the files named, and runs the nearest tests first. Both fail if a change goes
+of src, or of the files named, and runs the nearest tests first. Both forms fail if a change goes
 unnoticed.
 
-Two runs share a machine, each forked from a process that has loaded torch and none of our code.
-mutmut keeps all mutants of a function in one file behind a dispatcher, which changes what a trace
-records; cosmic-ray starts Python for each mutant, and loading torch takes longer than most tests.
+Two runs work in parallel, each forked from a process that has loaded torch but none of our code.
+mutmut puts all mutants of a function behind a dispatcher, which changes what a trace records.
+cosmic-ray starts Python for each mutant, and loading torch takes longer than most tests.
 """
 
 import argparse
@@ -34,16 +34,16 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, NamedTuple
 
-# A process that runs tests must import the packages from its copy, so this file imports neither
-# twelve nor twelve_lab at its top, nor anything that does.
+# A process that runs tests must import the packages from its copy. The top of this file therefore
+# imports neither twelve nor twelve_lab, nor any module that imports them.
 if TYPE_CHECKING:
     from tests.mutants.operators import Mutation
     from twelve_lab.check import Mistake
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "mistakes.md"
-# What the tests import beside our code. torch imports the last two late: to compare tensors, and
-# to build an optimizer.
+# Libraries that the tests import. torch imports the last two lazily: to compare tensors, and to
+# build an optimizer.
 PRELOADED = ["torch", "pytest", "jaxtyping", "beartype", "einops"]
 PRELOADED += ["torch.distributed.tensor", "torch._dynamo"]
 WORKERS = 2
@@ -53,7 +53,7 @@ PASSED, NO_TESTS = "all passed", "no tests"
 
 
 class Run(NamedTuple):
-    """Result of a test run: the first test that failed, and how it failed."""
+    """Result of a test run: the first test that failed, how it failed, and the time."""
 
     failed: str | None
     end: str
@@ -61,7 +61,7 @@ class Run(NamedTuple):
 
 
 class Job(NamedTuple):
-    """A changed file, and the tests to run: one list after another until a test fails."""
+    """A changed file, and lists of tests to run in turn until a test fails."""
 
     path: Path
     text: str
@@ -69,7 +69,7 @@ class Job(NamedTuple):
 
 
 def plant_classics(ids: list[str]) -> list[str]:
-    """Plant classic mistakes; all of them if no id is named, which also writes the page.
+    """Plant classic mistakes. If `ids` is empty, plant all of them and write the page.
 
     Returns:
         A line for each mistake that goes unnoticed.
@@ -101,7 +101,7 @@ def plant_classics(ids: list[str]) -> list[str]:
 
 
 def format_page(mistakes: dict[str, "Mistake"], noticed: dict[str, Run]) -> str:
-    """Write docs/mistakes.md from the runs in which a test failed, by id."""
+    """Format docs/mistakes.md from the failing runs, keyed by id."""
     from tests.mutants.classic import PLANTS
     from twelve_lab.course import STEPS
 
@@ -129,30 +129,30 @@ def format_page(mistakes: dict[str, "Mistake"], noticed: dict[str, Run]) -> str:
 
 
 def read_page(text: str) -> dict[str, Run]:
-    """Read from the page which test noticed each mistake."""
+    """Parse the page into the run that noticed each mistake."""
     rows = re.findall(r"^\| `([a-z_-]+)` \|.* \| `(.+)` \| (\w+) \|$", text, re.MULTILINE)
     return {id: Run(test.replace("\\|", "|"), how) for id, test, how in rows}
 
 
 def plant_random(number: int, seed: int, places: list[str]) -> list[str]:
-    """Plant random mutations of files or folders, and return those that no test notices."""
+    """Plant random mutations in files or folders, and return those that no test notices."""
     chosen = draw(python_files(places or ["src"]), number, seed)
     jobs = [Job(path, mutation.text, nearest_tests(path)) for path, mutation in chosen]
     unnoticed = []
     for (path, mutation), run in zip(chosen, run_all(jobs), strict=True):
         change = f"{path}:{mutation.line}\n    - {mutation.old}\n    + {mutation.new}"
         print(f"{change}\n    {run.seconds:.1f} s  {run.end}: {run.failed}", flush=True)
-        # A mutant that crashes, hangs or cannot be imported has been noticed.
+        # A mutant that crashes, hangs or cannot be imported counts as noticed.
         if run.end in (PASSED, NO_TESTS):
             unnoticed.append(change)
     return unnoticed
 
 
 def python_files(places: list[str]) -> list[Path]:
-    """List the Python files in some files and folders, as paths from the root.
+    """List the Python files in files and folders, as paths relative to the root.
 
     Raises:
-        SystemExit: If a place has none.
+        SystemExit: If a file or folder contains no Python file.
     """
     paths: list[Path] = []
     for place in places:
@@ -179,11 +179,11 @@ def draw(paths: list[Path], number: int, seed: int) -> list[tuple[Path, "Mutatio
 
 
 def nearest_tests(path: Path) -> list[list[str]]:
-    """List the tests that can notice a change of a file, the nearest first.
+    """List the tests that may notice a change to a file, nearest first.
 
     Returns:
-        The tests named after the file or its folder, those that mention it, and all others. The
-        layers have all their tests in the unit tier.
+        Three lists: tests named after the file or its folder, tests that mention it, and all other
+        tests. The layers have all their tests in the unit tier.
     """
     folders = ["tests/unit"]
     if not path.is_relative_to("src/twelve"):
@@ -208,7 +208,7 @@ def run_all(jobs: list[Job]) -> Iterator[Run]:
     """Run the tests on each changed file, and yield the results in order.
 
     Raises:
-        SystemExit: If a test that noticed a change fails without it too.
+        SystemExit: If a test that noticed a change also fails without any change.
     """
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(WORKERS) as pool:
         copies: SimpleQueue[Path] = SimpleQueue()
@@ -218,7 +218,7 @@ def run_all(jobs: list[Job]) -> Iterator[Run]:
         for run in pool.map(lambda job: _run_job(copies, job), jobs):
             noticed.add(run.failed)
             yield run
-        # Without a name, pytest would run every test.
+        # Given no names, pytest would run every test.
         if tests := sorted(noticed - {None}):
             run = _run_tests(Path(folder, "0"), tests)
             if run.end != PASSED:
@@ -244,7 +244,7 @@ def main() -> int:
 
 
 def _copy(folder: Path) -> Path:
-    """Copy the folders that are mutated or written to, and link to the rest."""
+    """Copy src and tests, and link to everything else except .git and build."""
     folder.mkdir()
     ignore = shutil.ignore_patterns("__pycache__", "*.egg-info")
     for path in ROOT.iterdir():
@@ -274,7 +274,7 @@ def _run_job(copies: SimpleQueue[Path], job: Job) -> Run:
 
 
 def _run_tests(copy: Path, tests: list[str]) -> Run:
-    """Run tests in a process that has loaded torch and none of our code."""
+    """Run tests in a process that has loaded torch but none of our code."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(PRELOADED)
     ours, theirs = context.Pipe(duplex=False)
@@ -291,7 +291,7 @@ def _run_tests(copy: Path, tests: list[str]) -> Run:
 
 
 class _FirstFailure:
-    """A pytest plugin that keeps the first failure, and stops a test that hangs."""
+    """pytest plugin that records the first failure, and stops a test that hangs."""
 
     failed: str | None = None
     end = PASSED
@@ -312,7 +312,7 @@ class _FirstFailure:
             self.failed, self.end = report.nodeid, kinds.get(error, "error")
 
     def pytest_collectreport(self, report) -> None:
-        # A mistake that prevents the import is not a silent one: no test has noticed it.
+        # A mistake that breaks the import is not silent, so no test gets credit for it.
         if report.failed:
             error = report.longreprtext.strip().splitlines()[-1]
             self.end = f"{report.nodeid} cannot be collected: {error}"
@@ -321,20 +321,20 @@ class _FirstFailure:
 def _pytest(copy: Path, tests: list[str], answer: Connection) -> None:
     import pytest
 
-    # Collecting garbage among the preloaded modules would take as long as the tests.
+    # Garbage collection of the preloaded modules would take as long as the tests.
     gc.freeze()
     os.chdir(copy)
     # The tests need two plugins. Loading all of them takes longer than most tests.
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
     options = ["-x", "-q", "-m", "not slow and not weekly"]
     options += ["-p", "jaxtyping._pytest_plugin", "-p", "syrupy"]
-    # Two mutants of one size, written within a second, would share compiled code.
+    # Mutants of equal size, written within the same second, would share cached bytecode.
     os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
     sys.dont_write_bytecode = True
-    # For processes that a test starts.
+    # Subprocesses of a test also import from the copy.
     os.environ["PYTHONPATH"] = str(copy / "src")
     sys.path[:0] = [str(copy / "src"), str(copy)]
-    # The copy has its own `tests`.
+    # Import `tests` from the copy.
     for name in [name for name in sys.modules if name.split(".")[0] == "tests"]:
         del sys.modules[name]
     first, output = _FirstFailure(), io.StringIO()
@@ -346,7 +346,7 @@ def _pytest(copy: Path, tests: list[str], answer: Connection) -> None:
         (pytest.ExitCode.NO_TESTS_COLLECTED, pytest.ExitCode.USAGE_ERROR), NO_TESTS
     )
     end = first.end if first.end != PASSED else ends.get(code, f"pytest ended with {code!r}")
-    # A plain tuple: this module is another one after the copy's `tests` was imported.
+    # Send a plain tuple, because the `tests` package of the copy has its own class Run.
     answer.send((first.failed, end, time.process_time()))
 
 

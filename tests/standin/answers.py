@@ -1,8 +1,8 @@
-"""Judge all answers there are, and print the verdicts.
+"""Judge all known answers, and print the verdicts.
 
     python -m tests.standin.answers quick|all
 
-Run with browser/ first in PYTHONPATH, it judges with the stand-in for PyTorch.
+With browser/ first in PYTHONPATH, the script uses the stand-in for PyTorch.
 """
 
 import json
@@ -25,14 +25,14 @@ from twelve_lab.check.prediction import computed
 from twelve_lab.exercises.declare import Question
 
 OUTSIDE = Path(os.environ.get("OUTSIDE", Path(__file__).with_name("outside_answers.json")))
-EDITS = 40  # tried by each search for a repair, whatever the time
+EDITS = 40  # limit for each search for a repair, regardless of time
 
 
 if sys.platform == "emscripten":
     from js import process
 
     def clock() -> float:
-        """Return the CPU seconds of Node."""
+        """Return the CPU time of Node in seconds."""
         used = process.cpuUsage()
         return (used.user + used.system) / 1e6
 else:
@@ -40,7 +40,7 @@ else:
 
 
 def answers(kind: str) -> Iterator[tuple[str, str, Any]]:
-    """Yield the exercise, a label and an answer to it."""
+    """Yield the id of an exercise, a label and an answer."""
     for id, exercise in EXERCISES.items():
         mistakes = mistakes_of(exercise)
         if kind == "quick":
@@ -62,7 +62,7 @@ def answers(kind: str) -> Iterator[tuple[str, str, Any]]:
 
 
 def outside() -> Iterator[tuple[str, str, Any]]:
-    """Yield answers of people who had not seen the declarations."""
+    """Yield answers by people who had not seen the declarations of the exercises."""
     stored = json.loads(OUTSIDE.read_text(encoding="utf-8"))
     for number, (id, label, source) in enumerate(stored["answers"]):
         file, text = f"<answer {number}>", f"{stored['before']}\n\n{source}\n"
@@ -74,7 +74,7 @@ def outside() -> Iterator[tuple[str, str, Any]]:
 
 
 def main(kind: str) -> None:
-    """Judge the answers."""
+    """Judge the answers, and print each verdict as JSON."""
     torch.set_default_dtype(torch.float64)
     real = search.in_time
 
@@ -84,7 +84,7 @@ def main(kind: str) -> None:
         try:
             return real(end, test)
         finally:
-            # An endless edit ends the search.
+            # An edit that runs forever ends the search.
             search._clock = counted if clock() < end else lambda: EDITS + 1
 
     search.in_time = in_time

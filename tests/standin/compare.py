@@ -2,8 +2,8 @@
 
     python -m tests.standin.compare
 
-It judges all answers with PyTorch, and with the stand-in in Pyodide, under Node. It writes
-browser/not_offered.json: each exercise that the page must not offer, with the reason.
+The script judges all answers with PyTorch, and with the stand-in in Pyodide under Node. It writes
+browser/not_offered.json, which maps each exercise that the page must not offer to the reason.
 """
 
 import json
@@ -20,12 +20,12 @@ from typing import NamedTuple
 ROOT = Path(__file__).parents[2]
 PAGE, PYODIDE = ROOT / "browser", ROOT / "node_modules" / "pyodide"
 FILE = PAGE / "not_offered.json"
-SECONDS = 2.0  # of CPU time for a verdict in Node; a task with a slower one is not offered
+SECONDS = 2.0  # of CPU time for a verdict in Node; the page does not offer slower tasks
 PACKAGES = ("einops", "filelock", "jaxtyping", "typing_extensions", "wadler_lindig")
 
 
 class Judged(NamedTuple):
-    """An answer and the verdict on it."""
+    """An answer and its verdict."""
 
     id: str
     label: str
@@ -52,7 +52,7 @@ def judge(kind: str, where: str) -> list[Judged]:
         done = subprocess.run(
             command, cwd=ROOT, env=environment, check=True, stdout=subprocess.PIPE, text=True
         )
-    # Python 3.14 says "division by zero" for all numbers.
+    # Python 3.14 says "division by zero" for floats too.
     text = done.stdout.replace("float division by zero", "division by zero")
     return [Judged(*json.loads(line)) for line in text.splitlines()]
 
@@ -67,7 +67,7 @@ def _copy_packages(folder: Path) -> None:
 
 
 def differences(left: list[Judged], right: list[Judged]) -> Iterator[tuple[Judged, Judged]]:
-    """Yield the answers on which two verdicts differ."""
+    """Yield the pairs of answers whose verdicts differ."""
     for x, y in zip(left, right, strict=True):
         if x[:3] != y[:3]:
             yield x, y
@@ -79,25 +79,25 @@ def not_offered() -> dict[str, str]:
 
 
 def reasons(pytorch: list[Judged], pyodide: list[Judged]) -> dict[str, str]:
-    """Find the exercises that the page must not offer."""
-    found = {
+    """Return the exercises that the page must not offer, with the reasons."""
+    changed = {
         x.id: f"{x.label}: {y.verdict[1]}" if len(y.verdict) == 2 else f"{x.label}: another verdict"
         for x, y in differences(pytorch, pyodide)
     }
-    return dict(sorted((slow(pyodide, SECONDS) | found).items()))
+    return dict(sorted((slow(pyodide, SECONDS) | changed).items()))
 
 
 def slow(judged: list[Judged], seconds: float) -> dict[str, str]:
-    """Find the exercises with a slow verdict. A search is counted here, but timed in the page."""
+    """Return exercises with a slow verdict, except searches, whose time the page limits."""
     searched = ("numbers", "nan or inf")
     some = (x for x in judged if x.seconds > seconds and x.verdict[0] not in searched)
     return {x.id: f"{x.label}: the verdict takes more than {SECONDS:.0f} s" for x in some}
 
 
 def main() -> None:
-    """Write the file."""
-    found = reasons(judge("all", "pytorch"), judge("all", "pyodide"))
-    FILE.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    """Write browser/not_offered.json."""
+    excluded = reasons(judge("all", "pytorch"), judge("all", "pyodide"))
+    FILE.write_text(json.dumps(excluded, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,10 +1,11 @@
-"""Both whole Transformers in NumPy float64, written from the equations alone.
+"""Reference implementation of both Transformers in NumPy float64, from the equations alone.
 
-The tests compare every traced tensor with this file, so it shares no code with the package. Each
-piece returns its steps by name, in order, with its result last: `layer_norm(x)["output"]`.
+The tests compare every traced tensor with this file, so it shares no code with the package. Most
+functions return their intermediate results by name, with the output last:
+`layer_norm(x)["output"]`.
 
-The weights are the state_dict of a model or layer, as arrays: a matrix is (out, in), a layer
-computes x Wᵀ + b, and a bias may be left out, which means zero.
+The weights are the state_dict of a model or layer, as arrays. A matrix has shape (out, in), a
+linear layer computes x Wᵀ + b, and a missing bias is zero.
 
 Source:
     Vaswani et al. (2017), "Attention Is All You Need"; Ba et al. (2016), "Layer Normalization";
@@ -25,19 +26,19 @@ Steps = Weights = dict[str, Array]
 
 
 def padding_mask(ids: ArrayLike, pad_id: int = 0) -> Array:
-    """Allow every key that is a word: (batch, 1, 1, key)."""
+    """Return a mask that is True for every key but padding: (batch, 1, 1, key)."""
     return (np.asarray(ids) != pad_id)[:, None, None, :]
 
 
 def causal_mask(query_len: int, key_len: int | None = None) -> Array:
-    """Allow each query its own position and those before it, the queries being the last ones."""
+    """Let each query attend up to its own position; the queries are at the last positions."""
     key_len = query_len if key_len is None else key_len
     query = np.arange(query_len)[:, None] + key_len - query_len
     return (np.arange(key_len) <= query)[None, None]
 
 
 def sinusoid(max_len: int, d_model: int) -> Array:
-    """Compute PE(p, 2i) = sin(p / 10000^(2i/d_model)), PE(p, 2i+1) = cos of the same angle."""
+    """Compute PE(p, 2i) = sin(p / 10000^(2i/d_model)) and PE(p, 2i+1), the matching cosine."""
     even = np.arange(0, d_model, 2)
     angles = np.arange(max_len)[:, None] / 10000.0 ** (even / d_model)
     table = np.empty((max_len, d_model))
@@ -52,7 +53,7 @@ def weights_of(module: Module) -> Weights:
 
 
 def compare(trace: Mapping, expected: Steps) -> None:
-    """Compare every traced tensor with the step of its name."""
+    """Check that the tensors of a trace have the expected names, order, shapes and values."""
     assert list(trace) == list(expected)
     for name, value in expected.items():
         assert trace[name].shape == value.shape, name
@@ -62,7 +63,7 @@ def compare(trace: Mapping, expected: Steps) -> None:
 
 
 def part(weights: Weights, path: str) -> Weights:
-    """Select the weights of one part, under their names within it."""
+    """Select the weights of one submodule, with names relative to the submodule."""
     prefix = f"{path}."
     names = [name for name in weights if name.startswith(prefix)]
     return {name.removeprefix(prefix): weights[name] for name in names}
@@ -74,7 +75,7 @@ def linear(x: Array, weights: Weights, name: str) -> Array:
 
 
 def softmax(scores: Array) -> Array:
-    """Compute exp(s) / Σ exp(s) over the last axis; a row of nothing but -inf gives zeros."""
+    """Compute exp(s) / Σ exp(s) over the last axis; a row with only -inf gives zeros."""
     highest = scores.max(axis=-1, keepdims=True)
     powers = np.exp(scores - np.where(np.isneginf(highest), 0.0, highest))
     total = powers.sum(axis=-1, keepdims=True)
@@ -87,7 +88,7 @@ def relu(x: Array) -> Array:
 
 
 def gelu(x: Array) -> Array:
-    """Compute x Φ(x) = x (1 + erf(x / √2)) / 2, exactly."""
+    """Compute the exact GELU: x Φ(x) = x (1 + erf(x / √2)) / 2."""
     return x * 0.5 * (1.0 + np.vectorize(math.erf, otypes=[float])(x / math.sqrt(2.0)))
 
 
@@ -97,7 +98,7 @@ ACTIVATIONS = {"relu": relu, "gelu": gelu}
 def layer_norm(
     x: Array, weight: Array | float = 1.0, bias: Array | float = 0.0, eps: float = 1e-5
 ) -> Steps:
-    """Compute weight * (x - mean) / √(variance + eps) + bias, the variance divided by d_model."""
+    """Compute weight * (x - mean) / √(variance + eps) + bias, with the biased variance."""
     mean = x.mean(axis=-1, keepdims=True)
     variance = ((x - mean) ** 2).mean(axis=-1, keepdims=True)
     normalized = (x - mean) / np.sqrt(variance + eps)
@@ -106,7 +107,7 @@ def layer_norm(
 
 
 def attention(query: Array, key: Array, value: Array, mask: Array | None = None) -> Steps:
-    """Compute softmax(Q Kᵀ / √d_k) V, with -inf for the scores whose mask is False."""
+    """Compute softmax(Q Kᵀ / √d_k) V; a score is -inf where the mask is False."""
     scores = query @ key.swapaxes(-2, -1) / math.sqrt(query.shape[-1])
     steps = {"scores": scores}
     if mask is not None:
@@ -150,7 +151,7 @@ def feed_forward(x: Array, weights: Weights, activation: str = "relu") -> Steps:
 
 
 def note(trace: Steps, prefix: str, steps: Steps) -> Array:
-    """Write the steps into the trace as prefix.name and return the last, the result."""
+    """Add the steps to the trace as prefix.name, and return the last one, the output."""
     trace.update({f"{prefix}.{name}": value for name, value in steps.items()})
     return list(steps.values())[-1]
 
@@ -158,7 +159,7 @@ def note(trace: Steps, prefix: str, steps: Steps) -> Array:
 def embed(
     trace: Steps, side: str, ids: ArrayLike, table: Array, scale: bool, call: str = ""
 ) -> Array:
-    """Look the ids up, scale by √d_model where asked, and add the positions."""
+    """Look up the ids, scale by √d_model if requested, and add the positional encoding."""
     ids = np.asarray(ids)
     steps = {"vectors": table[ids]}
     if scale:
@@ -174,7 +175,7 @@ def embed(
 def residual(
     trace: Steps, path: str, x: Array, weights: Weights, sublayer: Callable, norm_first: bool
 ) -> Array:
-    """Compute x + sublayer(norm(x)), or as in the paper norm(x + sublayer(x))."""
+    """Compute x + sublayer(norm(x)), or norm(x + sublayer(x)) as in the paper."""
     wrapper, sublayer = f"{path}_residual", partial(sublayer, weights=part(weights, path))
     norm = partial(layer_norm, **part(weights, f"{wrapper}.norm"))
     if norm_first:
@@ -233,7 +234,7 @@ def rms_norm(x: Array, weight: Array | float = 1.0, eps: float = 1e-5) -> Steps:
 
 
 def rotate(heads: Array, start: int = 0, base: float = 10000.0) -> Steps:
-    """Multiply each pair of neighbours, as one complex number, by e^(√-1 · position · ω)."""
+    """Multiply each pair of adjacent features, as a complex number, by e^(√-1 · position · ω)."""
     length, d_k = heads.shape[-2:]
     frequency = base ** (-np.arange(0, d_k, 2) / d_k)
     factor = np.exp(1j * np.arange(start, start + length)[:, None] * frequency)
@@ -246,7 +247,7 @@ def rotate(heads: Array, start: int = 0, base: float = 10000.0) -> Steps:
 def grouped_attention(
     x: Array, weights: Weights, num_heads: int, mask: Array, rotate_heads: Callable[[Array], Array]
 ) -> Steps:
-    """Let query head h use the key and value head ⌊h · num_kv_heads / num_heads⌋."""
+    """Let query head h attend to key and value head ⌊h · num_kv_heads / num_heads⌋."""
     width = weights["w_q.weight"].shape[0] // num_heads
 
     def split(name: str) -> Array:
@@ -278,7 +279,7 @@ def run_decoder_only(
 ) -> Steps:  # fmt: skip
     """Run the decoder-only model and return every intermediate tensor by its traced name.
 
-    Without "output_projection.weight" the embedding is also the output matrix.
+    If "output_projection.weight" is missing, the output projection is tied to the embedding.
     """
     ids = np.asarray(ids)
     mask = causal_mask(ids.shape[1])

@@ -1,10 +1,10 @@
-"""Settings to test with, so few that every two values of two settings meet at least once."""
+"""Pairwise testing: few combinations of settings in which every pair of values occurs."""
 
 from itertools import combinations, product
 
 
 def pairwise(**settings: tuple) -> list[dict[str, object]]:
-    """Choose rows, each time the one that brings together most pairs that have not met."""
+    """Choose combinations greedily, each with the most pairs of values that are still missing."""
     rows = [dict(zip(settings, row, strict=True)) for row in product(*settings.values())]
     pairs = [{*combinations(row.items(), 2)} for row in rows]
     missing, chosen = set().union(*pairs), []
@@ -16,5 +16,5 @@ def pairwise(**settings: tuple) -> list[dict[str, object]]:
 
 
 def spelled(row: dict[str, object]) -> str:
-    """Name a row in the name of its test."""
+    """Format a combination of settings as a test id."""
     return "-".join(f"{name}={value}" for name, value in row.items())

@@ -16,7 +16,7 @@ MASKS = ("none", "padding", "query and key", "shared by heads", "full", "causal"
 
 @pytest.fixture
 def qkv(sizes, draw) -> list[Tensor]:
-    """Draw query, key and value with the leading axes batch and head."""
+    """Draw query, key and value with leading axes batch and head."""
     leading = (sizes.batch, sizes.heads)
     return [
         draw(*leading, sizes.tgt, sizes.d_k),
@@ -26,7 +26,7 @@ def qkv(sizes, draw) -> list[Tensor]:
 
 
 def make_mask(sizes, draw, name: str) -> Tensor | None:
-    """Make a mask of one shape that broadcasts; only in "empty rows" a row is fully masked."""
+    """Make the named kind of mask; only "empty rows" has fully masked rows."""
     if name in ("none", "causal"):
         return None if name == "none" else causal_mask(sizes.tgt, sizes.src)
     shape = {
@@ -49,7 +49,7 @@ def test_attention_divides_scores_by_the_root_of_d_k():
     query = torch.ones(1, 4)
     key = torch.tensor([[0.0], [math.log(3.0) / 2.0]]).expand(2, 4)
     value = torch.tensor([[0.0, 1.0], [8.0, 5.0]])
-    # The dot products are 0 and 2 ln 3; divided by √4 they are 0 and ln 3: weights 1/4 and 3/4.
+    # The dot products 0 and 2 ln 3, divided by √4, are 0 and ln 3: the weights are 1/4 and 3/4.
     expected = torch.tensor([[6.0, 4.0]])
     assert_close(scaled_dot_product_attention(query, key, value), expected)
 
@@ -86,7 +86,7 @@ def test_masked_attention_does_not_overflow_in_lower_precision(sizes, draw, qkv,
     inputs = [x.to(dtype) for x in qkv]
     output = scaled_dot_product_attention(*inputs, mask)
     assert output.dtype == dtype
-    # The kernels round other intermediates: two units of the dtype's own precision.
+    # Fused kernels round other intermediate results, so allow two machine epsilons.
     expected = F.scaled_dot_product_attention(*inputs, mask)
     epsilon = torch.finfo(dtype).eps
     assert_close(output, expected, rtol=2.0 * epsilon, atol=2.0 * epsilon)
@@ -99,14 +99,14 @@ def test_no_gradient_inside_attention_is_nan_under_a_fully_masked_row(sizes, dra
     mask = make_mask(sizes, draw, "empty rows")
     with Trace(grad=True) as trace:
         output = scaled_dot_product_attention(qkv[0].requires_grad_(), *qkv[1:], mask)
-    # Also a NaN that a later mask hides is an anomaly.
+    # Anomaly detection also raises on a NaN gradient that a later mask would remove.
     with torch.autograd.set_detect_anomaly(True):
         output.sum().backward()
     assert all(entry.grad.isfinite().all() for entry in trace.values())
 
 
 def test_attention_applies_dropout_to_the_weights(sizes, qkv):
-    # With the identity as values, the output is the weights after dropout.
+    # With an identity matrix as values, the output equals the weights after dropout.
     identity = torch.eye(sizes.src).expand(sizes.batch, sizes.heads, sizes.src, sizes.src)
     with Trace() as trace:
         kept = scaled_dot_product_attention(*qkv[:2], identity, None, 0.25)
@@ -114,5 +114,5 @@ def test_attention_applies_dropout_to_the_weights(sizes, qkv):
     dropped = kept == 0.0
     assert 0.0 < dropped.double().mean() < 0.5
     assert_close(kept[~dropped], weights[~dropped] / 0.75)
-    # Each query loses its own keys: no value is dropped for all of them.
+    # The dropout mask differs between queries: dropout acts on weights, not on values.
     assert (dropped != dropped[..., :1, :]).any()

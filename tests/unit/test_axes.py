@@ -1,11 +1,11 @@
-"""Axis names: bound, inherited from the caller, and checked."""
+"""Axis names: binding, inheritance from the caller, and checks."""
 
 import pytest
 
 from twelve_lab.trace.axes import AxisError, Scope
 
 CALLER = ("batch", "tgt", "d_model")
-# Tensors of one call: annotation, shape, names in the caller, and the names that they get.
+# Tensors of one call: annotation, shape, axis names in the caller, and expected axis names.
 NAMED = {
     "a group inherits its names": [
         ("*batch d", (2, 4, 3), ("batch", "src", "d_model"), ("batch", "src", "d")),
@@ -52,7 +52,7 @@ def test_scope_names_every_axis(tensors):
         assert scope.bind("x", axes, shape, known) == names
 
 
-# Tensors of one call, the last of which contradicts the others, and the error.
+# Tensors of one call, the last of which is inconsistent, and the error message.
 REFUSED = [
     ([("first", "batch query", (2, 4)), ("second", "query", (5,))],
      "second has query=5, but first has query=4"),

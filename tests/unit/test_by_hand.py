@@ -1,4 +1,4 @@
-"""The pages to write by hand: repetition by days, the clock, and blank answers."""
+"""Pages to write by hand: spaced repetition, timing, and blank answers."""
 
 import json
 from datetime import UTC, datetime, timedelta
@@ -26,14 +26,14 @@ def after(days, **more):
 
 
 def record(*answers):
-    """Record answers: the days since the start, and whether each is right."""
+    """Return a record of answers: for each, days since the start and whether it is right."""
     content = new_record()
     for days, right in answers:
         answered(content, right, after(days))
     return content
 
 
-# The table.
+# The table of drills.
 
 
 def test_drills_are_in_order_of_frequency_and_name_existing_exercises():
@@ -46,7 +46,7 @@ def test_drills_are_in_order_of_frequency_and_name_existing_exercises():
         assert drill.lesson in {step.number for step in STEPS}
 
 
-# The days.
+# Spaced repetition.
 
 
 @pytest.mark.parametrize(
@@ -58,16 +58,16 @@ def test_drills_are_in_order_of_frequency_and_name_existing_exercises():
         ([(0, True)], 1, "waiting"),
         ([(0, True)], 2, "due"),
         ([(0, True)], 400, "due"),
-        ([(0, True), (1, True)], 1, "waiting"),  # too early: it does not count
+        ([(0, True), (1, True)], 1, "waiting"),  # too early to count
         ([(0, True), (1, True)], 2, "due"),
-        ([(0, True), (1, False)], 1, "waiting"),  # an experiment
+        ([(0, True), (1, False)], 1, "waiting"),  # too early to count as a failure
         ([(0, True), (2, False)], 3, "failed"),
         ([(0, True), (2, True)], 8, "waiting"),
         ([(0, True), (2, True)], 9, "due"),
-        ([(0, True), (3, True)], 9, "waiting"),  # seven days after the second answer
+        ([(0, True), (3, True)], 9, "waiting"),  # due seven days after the second answer
         ([(0, True), (2, True), (9, True)], 9, "mastered"),
         ([(0, True), (2, True), (9, True), (500, False)], 500, "mastered"),
-        ([(5, True)], 0, "waiting"),  # the clock of the machine was set back
+        ([(5, True)], 0, "waiting"),  # the system clock was set back
     ],
 )
 def test_repetition_is_due_after_two_and_after_seven_days(answers, today, expected):
@@ -119,12 +119,12 @@ def test_wanted_gives_the_reason(folder):
     assert reason_with(9, (0, True), (2, True), (9, True)) == "All tasks are mastered."
 
 
-# The file.
+# The progress file.
 
 
 @pytest.fixture
 def page(folder, monkeypatch):
-    """The page of LoRA in a folder of notebooks, which is the working directory."""
+    """Write the LoRA page, make its folder the working directory, and return its path."""
     (folder / BY_HAND).mkdir()
     path = folder / BY_HAND / "lora.ipynb"
     cells = [("markdown", "# LoRA", {}), ("code", "x = 1", {})]
@@ -254,7 +254,7 @@ def test_report_lists_what_is_mastered_and_what_is_due(folder):
     ]
 
 
-# The page and the clock.
+# Opening a page, and timing the answer.
 
 
 def test_the_first_right_answer_since_the_start_reports_its_time(folder, page, capsys):
@@ -312,7 +312,7 @@ def test_the_drill_command_opens_the_next_page_or_a_named_one(folder, page, caps
     assert reason.startswith("LoRA: not tried yet. 15 of 21 lists")
     assert opened.endswith(str(page)) and kept.endswith("lora.py")
     assert records(folder)[LORA.exercise]["started"]
-    assert main(["drill", "--folder", str(folder)]) == 1  # its page is not in this folder
+    assert main(["drill", "--folder", str(folder)]) == 1  # the folder lacks the page
     assert "multi_head_attention.ipynb" in capsys.readouterr().err
     with pytest.raises(WrongAnswer):
         check(LORA.exercise, repetition)

@@ -1,4 +1,4 @@
-"""The checker: names every known mistake, finds every kind of fault, accepts every right answer."""
+"""The checker names known mistakes, reports every kind of fault, and accepts right answers."""
 
 import dataclasses
 import io
@@ -29,7 +29,7 @@ from twelve_lab.exercises.declare import Task, made
 from twelve_lab.show.faces import HAPPY, picture
 from twelve_lab.show.palette import AXIS_STYLES, PAPER, contrast
 
-# The signatures of a learner's functions are not checked either.
+# jaxtyping does not check a learner's functions either.
 pytestmark = pytest.mark.usefixtures("unchecked")
 slow = pytest.mark.slow
 
@@ -43,7 +43,7 @@ def verdict_on(id, function, kind):
 
 
 def predicted(id, answer):
-    """A wrong version of a question computes the prediction, that of a task is the answer."""
+    """Return what to check: the value of a question's version, or the version of a task itself."""
     return answer() if id in QUESTIONS else answer
 
 
@@ -63,7 +63,7 @@ def test_diagnose_accepts_the_declared_answer(id):
     assert verdict.note == "" or EXERCISES[id].forbidden
 
 
-# Which mistakes show is found out by the test: collecting them takes seconds in each process.
+# Not parametrized by mistake: collecting the mistakes would take seconds in each process.
 @pytest.mark.parametrize(
     "id", [pytest.param(id, marks=[] if id in QUESTIONS else slow) for id in EXERCISES]
 )
@@ -75,7 +75,7 @@ def test_diagnose_names_every_version_of_a_mistake(id):
         assert (verdict.ok, verdict.kind, verdict.mistake) == (False, "mistake", mistake)
         opening, found, rest = verdict.message.partition(MISTAKES[mistake].sentence)
         assert found and bool(opening) == (id in QUESTIONS)
-        # No learner is sent to a later notebook.
+        # The reply never refers to a later notebook.
         step = MISTAKES[mistake].step
         assert (f"Notebook {step} (" in rest) == ("" < step <= id[:2])
 
@@ -92,7 +92,7 @@ def test_diagnose_answers_a_misconception_with_its_sentence(id, sentence):
     assert re.fullmatch(r"[A-Z\"].*[^.][.?]", sentence) and len(sentence) <= 200
 
 
-# Right answers: tests/course/wrong_answers.py has more of them.
+# Right answers; tests/course/wrong_answers.py contains more.
 
 
 def split(projected, num_heads):
@@ -104,7 +104,7 @@ def scaled_first(query, key):
 
 
 def mean_detached(x, weight, bias):
-    """layer_norm subtracts the mean, and with it its gradient."""
+    """A detached mean changes no gradient, because layer norm is invariant to shifts."""
     return F.layer_norm(x - x.mean(-1, keepdim=True).detach(), x.shape[-1:], weight, bias)
 
 
@@ -118,7 +118,7 @@ BUFFER = torch.empty(1000, dtype=torch.float64)
 
 
 def in_one_buffer(heads):
-    """Every call overwrites the answer of the call before."""
+    """Each call overwrites the result of the previous call."""
     merged = heads.transpose(1, 2).flatten(2)
     if heads.requires_grad:
         return merged
@@ -126,7 +126,7 @@ def in_one_buffer(heads):
 
 
 def clamped(low, high):
-    """The bounds are constants of the function."""
+    """Return a linear layer that clamps its output to constants in its code."""
     return eval(f"lambda x, w, b: ((x.unsqueeze(2) * w).sum(-1) + b).clamp({low}, {high})")
 
 
@@ -138,7 +138,7 @@ RIGHT = [
     ("01-linear", clamped(-1e4, 1e9), "use -math.inf to hide"),
     ("01-linear", clamped(-9999.0, 1e9), ""),
     ("07-layer-norm", mean_detached, "without layer_norm"),
-    # Nothing is trained through these answers, so their gradient may be cut.
+    # No training goes through these functions, so they may detach their result.
     ("16-rows-for-neighbours", lambda w, n: TASKS["rows_for_neighbours"].right(w.data, n), ""),
     ("18-top-p", lambda x, p: TASKS["top_p"].right(x.data, p), ""),
     ("19-logit-parts", lambda *given: TASKS["logit_parts"].right(given[0].data, *given[1:]), ""),
@@ -179,7 +179,7 @@ def test_note_lists_the_forbidden_operations_of_an_answer(id, function, used, mo
     assert note == (used and f"Note: the task asks for a solution without {used}.")
 
 
-# Wrong answers. This table is the only place with the wording of the verdicts.
+# Wrong answers. Only this table quotes the wording of the verdicts.
 
 
 def raises(projected, num_heads):
@@ -321,7 +321,7 @@ FAULTS = [
      ["cannot be called with projected (batch, seq, head*d_k), num_heads. Error: TypeError: "]),
     ("02-embed", lambda ids, table: F.one_hot(ids).to(table.dtype) @ table, "call",
      ["as many words as sentences"]),
-    # The wrong numbers of a mistake would show where the shapes fit; here every case raises.
+    # Every case raises, so no case shows the wrong values of a known mistake.
     ("11-cross-attention", lambda *given: 1 / 0, "call", ["Error: ZeroDivisionError: division"]),
     (SCORES, forgets, "type", ["Write return before the result"]),
     ("10-stack", lambda make, n: 3, "type", ["cannot be read, got int"]),
@@ -349,13 +349,13 @@ FAULTS = [
      ["(batch, seq, head, d_k) = (3, 7, 2, 8), expected (batch, head, seq, d_k) = (3, 2, 7, 8)"]),
     (HEADS, lambda x, n: split(x, n)[:, :, :-1], "shape",
      ["size of axis 2 (seq) is 1, expected 2.", "shape is (2, 1, 1, 3), expected (batch,"]),
-    # Two sizes are equal, so the shape alone cannot show that axes are swapped.
+    # Two axes have equal sizes, so the shape alone does not reveal swapped axes.
     (HEADS, lambda x, n: split(x, n).transpose(1, 2) if n == 1 else split(x, n), "shape",
      ["shape is (2, 2, 1, 3), expected"]),
     ("10-stack", lambda make, n: nn.ModuleList(make() for _ in [1, 2] * n), "shape",
      ["size of axis 0 is 4, expected 2"]),
     ("13-shift", lambda t: (t, t[:, :0]), "shape", ["axis 1 (tgt) is 0", "about output 2 of 2"]),
-    # A changed argument is reported even if the numbers are right, and before a mistake.
+    # A modified argument is reported even if the values are right, and before a known mistake.
     ("03-positional-encoding", adds_in_place, "input changed", ['its argument "args[0]"']),
     ("01-linear", transposed_in_place, "input changed", ['its argument "x" in place']),
     ("06-merge-heads", changes_earlier_arguments, "input changed", ['its argument "heads"']),
@@ -417,9 +417,9 @@ def test_diagnose_describes_the_first_fault(id, function, kind, words):
 UNHINTED = [
     # Some rows sum to 1 by accident.
     ("14-embed-step", lambda new, n, table, at: table[new] + at[n + 1 : n + 1 + new.size(1)]),
-    ("10-encoder", lambda *given: -TASKS["encoder"].right(*given)),  # nothing is hidden here
+    ("10-encoder", lambda *given: -TASKS["encoder"].right(*given)),  # no causal mask here
     pytest.param("11-decoder", lambda *given: -TASKS["decoder"].right(*given), marks=slow),
-    # A weight matrix holds no words.
+    # A weight matrix has no axis of words.
     ("09-feed-forward", lambda x, w, b, v, c: F.leaky_relu(x @ w.T + b, 0.3) @ v.T + c),
     # Randomness is not a leak.
     ("03-positions-dropped", lambda x, table, _: F.dropout(x + table[: x.size(1)], 0.5)),
@@ -428,7 +428,7 @@ UNHINTED = [
 
 @pytest.mark.parametrize(("id", "function"), UNHINTED)
 def test_unknown_wrong_numbers_get_no_false_hint(id, function, monkeypatch):
-    # tests/unit/test_search.py repairs answers.
+    # tests/unit/test_search.py tests the search for a repair.
     monkeypatch.setattr("twelve_lab.check.search.CPU_SECONDS", 0)
     message = diagnose(id, function).message
     assert not re.search("sum to 1|does not depend|last word", message), message
@@ -446,10 +446,10 @@ SMALL = torch.arange(1.0, 5.0, dtype=torch.float64).view(1, 4, 1)
 WIDE = torch.arange(24.0, dtype=torch.float64).view(2, 4, 3)
 LEAKS = [
     ("(batch, seq, d_model)", open_to_small_words, hears_all_words, [10 * SMALL], 0),
-    # An earlier word may see the last one in some case.
+    # In one of the cases, earlier words may depend on the last word.
     ("(batch, seq, d_model)", open_to_small_words, hears_all_words, [SMALL, 10 * SMALL], None),
     ("(batch, seq, d_model)", torch.zeros_like, hears_all_words, [WIDE], 0),
-    # The second axis holds features.
+    # Axis 1 contains features, not positions.
     ("(batch, d_model, seq)", lambda x: 0 * x.mT, lambda x: x.mT, [WIDE], None),
 ]
 
@@ -569,7 +569,7 @@ def test_diagnose_runs_in_one_thread_and_restores_the_settings(function):
     assert set(seen) == {(1, torch.float64)}
 
 
-# FakeTensorMode imports sympy.
+# FakeTensorMode imports sympy, which is slow.
 MODES = [torch.no_grad, torch.inference_mode, pytest.param(FakeTensorMode, marks=slow)]
 
 
@@ -616,7 +616,7 @@ def test_an_answer_may_close_stderr():
 
 
 def test_check_needs_no_get_default_device(monkeypatch):
-    # Before torch 2.9 it raises after set_default_device(None).
+    # Before PyTorch 2.9, get_default_device raises after set_default_device(None).
     monkeypatch.delattr(torch, "get_default_device")
     verdict_on("06-split-heads", split, "ok")
 

@@ -175,7 +175,7 @@ def test_a_closed_pipe_is_no_error(monkeypatch):
 
     monkeypatch.setattr(sys, "stdout", Closed())
     assert main(["trace", "--device", "cpu"]) == 0
-    # The rest of the output is discarded, so that closing raises nothing either.
+    # The rest of the output goes to os.devnull, so closing stdout does not raise.
     with sys.stdout as nowhere:
         assert nowhere.name == os.devnull
 
@@ -203,7 +203,7 @@ def test_explain_prints_the_arithmetic_of_one_number(capsys):
 
 @pytest.fixture
 def tiny(tmp_path, noisy):
-    """Write a tiny language model, which needs what `load` needs."""
+    """Write a tiny language model; skip the test if the libraries of `load` are missing."""
     pytest.importorskip("gguf", reason="make language-model installs it")
     pytest.importorskip("tokenizers", reason="make language-model installs it")
     import test_pretrained as files
@@ -229,9 +229,9 @@ def test_write_continues_a_text_like_greedy_decode_and_sample(capsys, tiny, swit
     expected = sample(model, ids, **draw, **frame) if draw else greedy_decode(model, ids, **frame)
     whole = tokenizer.decode(expected[0].tolist())
     text = printed(capsys, "write", "a cat", "--tokens", "9", "--file", tiny, *switches)
-    # Bytes at the end that are no whole letter are not printed.
+    # The command omits an incomplete UTF-8 sequence at the end.
     assert text.startswith("a cat")
-    # Control characters, which a terminal would obey, are not printed either.
+    # The command also omits control characters, which a terminal would interpret.
     shown = (c for c in whole if c in "\n\t" or unicodedata.category(c) != "Cc")
     assert text.rstrip("\n") == "".join(shown).rstrip("\ufffd\n")
 
@@ -275,5 +275,5 @@ WRITE_ERRORS = [
 
 @pytest.mark.parametrize(("arguments", "message"), WRITE_ERRORS)
 def test_write_prints_an_error_in_one_line(capsys, tiny, arguments, message):
-    # The last file counts.
+    # The last --file option wins.
     assert message in failed(capsys, "write", "--file", tiny, *arguments)

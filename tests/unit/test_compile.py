@@ -1,7 +1,7 @@
-"""torch.compile and torch.export accept the models: one graph, the same numbers.
+"""torch.compile and torch.export capture the models in one graph, with the same outputs.
 
-The shape checker of conftest breaks both. So this file is also a script: it runs all checks in a
-process without the checker, and each test reads one result.
+Both fail under jaxtyping's shape checker, so this file is also a script. The script runs all checks
+in a process without the shape checker, and each test reads one result.
 """
 
 import json
@@ -68,7 +68,7 @@ def transformer_compiles_into_one_graph() -> None:
 @check
 def gradients_of_the_transformer_compile() -> None:
     model, same = (example.model().train() for _ in range(2))
-    # This backend captures the backward pass as well, and needs no C++ compiler.
+    # The aot_eager backend also captures the backward pass, and needs no C++ compiler.
     compiled = torch.compile(same, fullgraph=True, backend="aot_eager")
     for run in (model, compiled):
         run(example.src, example.tgt, **masks(example)).square().sum().backward()
@@ -99,7 +99,7 @@ def exported_language_model_with_named_axes_reads_longer_texts() -> None:
 
 @check
 def exported_transformer_with_named_axes_runs_at_other_sizes() -> None:
-    # Also from (2, 2, 3), where batch, src and tgt have one size: the code does not mix them up.
+    # In the example, batch, src and tgt have the same size: the export must keep them apart.
     for data, max_len in ((example, 8), (example.distinct, 32)):
         model, axes = data.model(), named_axes(max_len)
         program = export(model, (data.src, data.tgt), masks(data), dynamic_shapes=axes)

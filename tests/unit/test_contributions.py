@@ -1,4 +1,4 @@
-"""contributions: a logit as the sum of what each part of a language model adds."""
+"""contributions: a logit as the sum of the contributions of a language model's parts."""
 
 import math
 
@@ -22,8 +22,8 @@ def small():
 
 def test_contributions_by_hand(small):
     result = contributions(small, text, 3)
-    # The vector of fish as input, after attention and after the feed-forward layer, from lesson 18.
-    # The weight of the last norm is 1.
+    # From lesson 18: the vector of fish at the input, after attention, and after feed-forward.
+    # The weight of the final norm is 1.
     stream = [(0.6, 0.3, 0.5), (2.0595, 1.7051, 1.8779), (1.9655, 1.6345, 2.1196)]
     row = (0.6, 0.3, 0.5)
     root_mean_square = math.sqrt(sum(x * x for x in stream[-1]) / 3)

@@ -14,7 +14,7 @@ SUBLAYERS = ("self_attention", "cross_attention", "feed_forward")
 
 @pytest.fixture
 def memory(x) -> Tensor:
-    """Stand for the output of an encoder."""
+    """Use x as the encoder output."""
     return x
 
 
@@ -29,7 +29,7 @@ def make_stack(sizes, **keywords) -> Decoder:
 
 
 def silence(decoder: Decoder | DecoderLayer, *parts: str) -> None:
-    """Let the named sublayers return zeros."""
+    """Make the named sublayers return zeros."""
     with torch.no_grad():
         for name, parameter in decoder.named_parameters():
             last = ".down" if "feed_forward" in name else ".w_o"
@@ -57,7 +57,7 @@ def test_cross_attention_takes_keys_and_values_from_the_memory(sizes, y, memory)
     with torch.no_grad():
         for matrix in (layer.cross_attention.w_v, layer.cross_attention.w_o):
             matrix.weight.copy_(torch.eye(sizes.d_model))
-    # All source positions are equal: whatever the weights are, their average is that vector.
+    # All source vectors are equal, so any weighted average equals that vector.
     same = memory[:, :1].expand_as(memory)
     assert_close(layer(y, same), y + memory[:, :1])
     with Trace(layer) as trace:

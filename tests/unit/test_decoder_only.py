@@ -114,7 +114,7 @@ def test_tied_embedding_gets_both_gradients():
 def test_tied_embedding_is_saved_once_and_starts_small():
     sizes = {"d_model": 100, "num_heads": 2, "num_layers": 1}
     tied, untied = (LanguageModel(500, tie_weights=tied, **sizes) for tied in (True, False))
-    # 50,000 numbers: one standard error of the deviation is 0.3 %.
+    # With 50,000 weights, the standard error of the standard deviation is 0.3 %.
     assert_close(tied.embedding.weight.std().item(), 0.1, rtol=0.02, atol=0.0)
     assert_close(untied.embedding.weight.std().item(), 1.0, rtol=0.02, atol=0.0)
     with pytest.raises(RuntimeError, match=r"Missing key.*output_projection\.weight"):

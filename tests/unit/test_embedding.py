@@ -32,7 +32,7 @@ def test_embedding_equals_torch_in_values_and_gradients(sizes, draw, noisy, padd
     ours = noisy(TokenEmbedding(sizes.src_vocab, sizes.d_model, padding_idx=padding_idx))
     theirs = nn.Embedding(sizes.src_vocab, sizes.d_model, padding_idx=padding_idx)
     theirs.load_state_dict(ours.state_dict())
-    # The first id, the last one, and one that occurs twice, so that its gradients are summed.
+    # The first id, the last id, and repeated ids, whose gradients must add up.
     ids = torch.tensor([[0, 3, 3, 7, sizes.src_vocab - 1], [1, 2, 0, 9, 3]], dtype=dtype)
 
     assert_close(ours(ids), theirs(ids))
@@ -63,6 +63,6 @@ def test_embedding_starts_from_a_normal_distribution(keywords):
     table, std = TokenEmbedding(500, 20), keywords.get("std", 1.0)
     if keywords:
         table.reset_parameters(**keywords)
-    # 10,000 numbers: one standard error is 1 % of std in the mean and 0.7 % in the deviation.
+    # With 10,000 weights, the standard errors of mean and deviation are 1 % and 0.7 % of std.
     assert_close(table.weight.mean().item(), 0.0, rtol=0.0, atol=0.05 * std)
     assert_close(table.weight.std().item(), std, rtol=0.05, atol=0.0)

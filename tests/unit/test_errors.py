@@ -1,4 +1,4 @@
-"""Invalid input: one ValueError each, with the name of the argument and the numbers."""
+"""Invalid input raises a ValueError that names the argument and its value."""
 
 import inspect
 import itertools
@@ -55,7 +55,7 @@ def speak(ids, *, max_len=8, room=None, order=1, lengths=(0, 0), dtype=None, **k
 
 SDPA = twelve.scaled_dot_product_attention
 HEADS = {"d_model": 24, "num_heads": 3}
-# Valid settings. Each of them is then made invalid in every way.
+# Valid settings. The tests replace each setting with every kind of invalid value.
 SETTINGS: dict[str, dict[str, object]] = {
     "Linear": {"d_in": 3, "d_out": 4, "bias": True},
     "TokenEmbedding": {"vocab_size": 4, "d_model": 3, "scale": False},
@@ -87,7 +87,7 @@ SETTINGS: dict[str, dict[str, object]] = {
 
 
 def invalid_values(name: str, value: object) -> tuple[list, str]:
-    """List invalid values of a setting and what the error message asks for."""
+    """Return invalid values of a setting, and the condition that the error message states."""
     if isinstance(value, bool):
         return ["no", 0], "True or False"
     if name == "dropout":
@@ -114,7 +114,7 @@ def test_invalid_setting_is_named_with_its_value(layer):
             assert rest == f"must be {wanted}, got {other!r}"
 
 
-# A call, then, indented, its error message.
+# Each call, followed by its error message on indented lines.
 TABLE = """\
 # settings
 MultiHeadAttention(24, 5)
@@ -245,7 +245,7 @@ CALLS = re.findall(r"^([^#\s].*)((?:\n    .+)+)", TABLE, re.MULTILINE)
 
 
 def spoil(value: torch.Tensor) -> dict[str, object]:
-    """Make each kind of invalid input from a valid one."""
+    """Derive every kind of invalid input from a valid tensor."""
     wrong = {"no tensor": value.tolist(), "dtype": value.to(torch.complex64)}
     wrong["no axes"] = value[(0,) * value.ndim]
     if value.is_floating_point() and value.size(-1) in (24, 8):
@@ -280,7 +280,7 @@ def test_checked_checks_the_outermost_call_only(monkeypatch):
     assert calls == ["Transformer"]
     with pytest.raises(ValueError, match="Transformer"):
         transform(src=(3, 5))
-    transform()  # the error above has not switched the checks off
+    transform()  # the error above did not switch off the checks
     assert calls == ["Transformer"] * 3
 
 

@@ -25,11 +25,11 @@ MODEL = STACK | {"d_model": 24, "num_heads": 3, "d_ff": 96, "max_len": 8}
 
 
 def latent_attention(**settings):
-    # The table of the rotation lies on the device of the test, not of the import.
+    # Build the rotary table inside the test: at import time, the default device is not set yet.
     return twelve.LatentAttention(24, 6, 7, rotary=twelve.RotaryEncoding(8), **settings)
 
 
-# A layer, which takes further keywords, its inputs and its masks.
+# Constructor (accepts further keywords), inputs and masks of each layer.
 LAYERS: dict[str, tuple[Callable[..., nn.Module], tuple, dict[str, Tensor]]] = {
     "Linear": (partial(twelve.Linear, 24, 96), (X,), {}),
     "TokenEmbedding": (partial(twelve.TokenEmbedding, 11, 24), (distinct.src,), {}),
@@ -68,7 +68,7 @@ LAYERS: dict[str, tuple[Callable[..., nn.Module], tuple, dict[str, Tensor]]] = {
 
 
 def select(*names: str) -> pytest.MarkDecorator:
-    """Choose the layers whose names begin with one of the given names, or all."""
+    """Parametrize by the layers whose names start with one of `names`; by default, all layers."""
     rows = {name: row for name, row in LAYERS.items() if not names or name.startswith(names)}
     return pytest.mark.parametrize(("build", "inputs", "masks"), rows.values(), ids=rows)
 
@@ -110,7 +110,7 @@ def test_layer_transforms_each_position_alone(noisy, build, inputs, masks):
     layer, x = noisy(build()), X.clone()
     before = layer(x)
     x[0, 1] = Y[0, 0]
-    # Rows of one product may be summed in another order: rounding is no influence.
+    # A matrix product may sum rows in another order, so ignore rounding differences.
     changed = ((layer(x) - before).abs() > 1e-12).any(-1)
     assert changed.nonzero().tolist() == [[0, 1]]
     assert_close(layer(x.flip(1)), layer(x).flip(1))
@@ -132,7 +132,7 @@ def test_every_parameter_gets_a_gradient(noisy, build, inputs, masks):
     output = layer(*inputs, **masks)
     (output * random(*output.shape).to(output.device)).sum().backward()
     idle = [name for name, p in layer.named_parameters() if p.grad.abs().max() < 1e-9]
-    # Adding one vector to all keys does not change the weights: b_k has no gradient.
+    # Adding the same vector to all keys does not change the weights, so b_k has no gradient.
     assert idle == [name for name, _ in layer.named_parameters() if "w_k.bias" in name]
 
 

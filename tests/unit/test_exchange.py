@@ -1,4 +1,4 @@
-"""What the trained digit reverser writes with another memory."""
+"""Swap the memory of the trained digit reverser during decoding."""
 
 from twelve_lab.experiments.exchange import write_with_memories
 

@@ -1,4 +1,4 @@
-"""exchanged_parts: each exchange changes the logits, and the model is restored."""
+"""exchanged_parts: each swap changes the logits, and the model is restored."""
 
 from types import SimpleNamespace
 

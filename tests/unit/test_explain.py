@@ -1,4 +1,4 @@
-"""explain: recompute every number of a run by the arithmetic that explain writes."""
+"""explain: evaluating the explained arithmetic reproduces every element of a run."""
 # ruff: noqa: F841 (a trace reads the local variables)
 
 import copy
@@ -33,13 +33,13 @@ def trace():
 
 
 def calculate(explanation):
-    """Evaluate an expression with nothing but `math` and three builtins."""
+    """Evaluate the expression of an explanation with only `math` and three builtins."""
     allowed = {"math": math, "max": max, "min": min, "abs": abs}
     return eval(explanation.expression, {"__builtins__": {}, **allowed})
 
 
 def check_elements(trace, step=1, tolerance=1e-9):
-    """Recompute every step-th element; return the number of elements checked."""
+    """Recompute every step-th element, and return the number of elements checked."""
     count = 0
     for entry in trace.values():
         for index in list(itertools.product(*map(range, entry.shape)))[::step]:
@@ -69,7 +69,7 @@ CONFIGURATIONS = [
 @pytest.mark.parametrize("step", [7, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("configuration", CONFIGURATIONS, ids=str)
 def test_explain_recomputes_every_tensor_of_every_configuration(configuration, step):
-    # Every seventh element of each tensor includes its first.
+    # The first element of each tensor is always checked.
     assert check_elements(example.trace(on="cpu", **configuration), step) >= 50
 
 
@@ -90,8 +90,8 @@ def test_explain_unfolds_to_a_depth(trace, depth):
 
 
 def check_both_ways(trace):
-    """Compare every element and every gradient of `run` with what torch computed."""
-    # A conversion to single precision rounds, but is written as the same number.
+    """Recompute every element and gradient of a trace from `run`, and compare with torch."""
+    # A conversion to float32 rounds, but the explanation shows a plain copy.
     check_elements({"y": trace["y"]}, tolerance=1e-7)
     if trace["y"].tensor.requires_grad:
         check_gradients(trace["x"])
@@ -122,7 +122,7 @@ OTHER_FORMS = [
     SLOWLY["gelu by tanh"], SLOWLY["layer_norm's mean"], TAKEN_APART["addmm"],
     lambda x: torch.addmm(x[:, :2], Z, Z.T, beta=5),
     lambda x: torch.div(x, Z, rounding_mode="floor"), lambda x: x.max(1).indices,
-    # Formulas for booleans do not hold for the bits of integers.
+    # Formulas for booleans do not apply to bitwise operations on integers.
     lambda x: (9 * x).long() & 3, lambda x: (9 * x).long() | 1, lambda x: ~(9 * x).long(),
 ]  # fmt: skip
 
@@ -238,7 +238,7 @@ def test_explain_follows_in_place_changes_through_views():
         after: Float[Tensor, "a b"] = y
         late: Float[Tensor, " b"] = row.clone()
         z = torch.tensor([1.0, 2.0]) * 2
-        bits = z.view(torch.int32)  # a view of another type, with two integers for each number
+        bits = z.view(torch.int32)  # a view as two integers for each float64
         z.add_(1)
         other: Float[Tensor, " n"] = z * 3
     assert torch.equal(late, after[1]) and late[1] == -1
@@ -382,7 +382,7 @@ def test_explain_names_an_operation_without_a_formula(function, operation):
 )  # fmt: skip
 def test_explain_rejects_numbers_changed_outside_torch(dtype, change, noticed):
     with Trace() as trace:
-        torch.ones(2, dtype=torch.bfloat16) * 2  # of another number: it must not loosen the check
+        torch.ones(2, dtype=torch.bfloat16) * 2  # this precision must not loosen the check
         x = torch.ones(2, dtype=dtype) * 2
         x.numpy()[0] += change
         y: Float[Tensor, " n"] = x * 1.5

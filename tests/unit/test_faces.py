@@ -1,4 +1,4 @@
-"""Faces of the words: one list of shapes for figures, pages and terminals."""
+"""Faces of the words: figures, pages and terminals share one list of shapes."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""make_fast: the same parameters and numbers on fused kernels, in place."""
+"""make_fast: convert in place to fused kernels, with the same parameters and outputs."""
 
 import copy
 
@@ -22,7 +22,7 @@ from twelve_lab import Trace, example
 
 distinct = example.distinct
 EITHER = (True, False)
-# A class, and the number of its inputs.
+# Attention classes, with the number of their inputs.
 ATTENTIONS = pytest.mark.parametrize(
     ("kind", "count"), [(MultiHeadAttention, 3), (GroupedQueryAttention, 1)]
 )
@@ -129,7 +129,7 @@ def test_only_a_causal_mask_alone_is_passed_as_is_causal(monkeypatch):
     fast(ids, key_mask=padding_mask(ids))
     caches = fast.new_caches(2, 5)
     fast(ids[:, :2], caches=caches)
-    fast(ids[:, 2:], caches=caches)  # queries and keys differ in number
+    fast(ids[:, 2:], caches=caches)  # fewer queries than keys
     assert flags[::2] == [(True, True), (False, False), (True, True), (False, False)]
 
 
@@ -144,7 +144,7 @@ def test_make_fast_keeps_parameters_names_and_the_module_itself():
     assert_close(model.state_dict(), before, rtol=0, atol=0)
     kinds = {type(module) for module in model.modules()}
     assert not kinds & {fast.__base__ for fast in FAST}
-    assert make_fast(model) is model  # twice changes nothing
+    assert make_fast(model) is model  # a second call changes nothing
 
 
 def test_make_fast_packs_all_parameters_into_one_buffer():
@@ -192,7 +192,7 @@ def test_make_fast_refuses_what_is_no_module(unchecked):
 
 @pytest.mark.parametrize("fast", FAST)
 def test_making_a_subclass_fast_twice_changes_nothing(fast):
-    """A layer without a forward of its own inherits it from both parents."""
+    """The fast class of a subclass inherits from the fast layer and from the subclass."""
     named = type("Named", (fast.__base__,), {})
     once = _fast_class(named)
     assert issubclass(once, fast) and issubclass(once, named)

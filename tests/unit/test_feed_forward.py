@@ -20,21 +20,21 @@ TORCH = {
 
 
 def test_relu_feed_forward_sets_negative_features_to_zero():
-    # Expand x to (x, 3 - x), activate, and return 10 · first + 100 · second + 1000.
+    # Expand x to (x, 3 - x), activate, and return 10 · first + 100 · second + 1,000.
     layer = FeedForward(1, 2)
     with torch.no_grad():
         layer.up.weight.copy_(torch.tensor([[1.0], [-1.0]]))
         layer.up.bias.copy_(torch.tensor([0.0, 3.0]))
         layer.down.weight.copy_(torch.tensor([[10.0, 100.0]]))
         layer.down.bias.copy_(torch.tensor([1000.0]))
-    # x = 1: (1, 2) stays. x = 5: (5, -2) loses its second feature. x = -1: (-1, 4) its first.
+    # ReLU keeps (1, 2) of x = 1, sets (5, -2) of x = 5 to (5, 0), and (-1, 4) of x = -1 to (0, 4).
     assert_close(
         layer(torch.tensor([[1.0], [5.0], [-1.0]])), torch.tensor([[1210.0], [1050.0], [1400.0]])
     )
 
 
 def test_swiglu_multiplies_silu_of_the_gate_by_the_expanded_features():
-    # SiLU(ln 3) = ln 3 · 3/4, and at x = -1 SiLU(-ln 3) = -ln 3 · 1/4.
+    # SiLU(ln 3) = 3/4 · ln 3 for x = 1, and SiLU(-ln 3) = -1/4 · ln 3 for x = -1.
     expected = torch.tensor([[6.0 * math.log(3.0)], [2.0 * math.log(3.0)]])
     assert_close(gate_of_log_three("silu")(torch.tensor([[1.0], [-1.0]])), expected)
 

@@ -35,7 +35,7 @@ def test_format_number_rounds_a_tie_away_from_zero_despite_noise(noise):
         assert format_number(-tie + noise) == f"-{text}"
 
 
-# A tensor, its axes, labels, and the text.
+# A tensor, its axis names, its labels, and the expected text.
 TENSORS = {
     "words of each sentence": (TWELVE, "batch src d_model", {"src": WORDS}, """
 (batch=2, src=2, d_model=3)

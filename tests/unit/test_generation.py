@@ -55,7 +55,7 @@ def draw(model, src=None, seed=0, **keywords) -> Tensor:
 
 def test_greedy_decode_pads_a_sentence_that_ends_before_the_longest():
     model = LanguageModel(4, d_model=4, num_heads=1, num_layers=1, max_len=8, d_k=2).eval()
-    # The model continues every text by 0, 1, 2, 3, 0, 1, ...
+    # After each id, the model predicts the next id of the cycle 0, 1, 2, 3.
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.zero_()
@@ -69,7 +69,7 @@ def test_greedy_decode_pads_a_sentence_that_ends_before_the_longest():
     assert greedy_decode(model, prompts[1:], **settings).tolist() == [[1, 2, 3]]
     settings["end_id"] = [3, 2]
     assert greedy_decode(model, prompts, **settings).tolist() == [[0, 1, 2], [1, 2, 3]]
-    # Releases of PyTorch draw other tokens from one seed, so only one can be drawn here.
+    # One seed draws different tokens in different PyTorch releases, so only one is likely here.
     settings |= {"seed": 0, "temperature": 0.01}
     assert sample(model, prompts, **settings).tolist() == [[0, 1, 2], [1, 2, 3]]
     assert greedy_decode(model, prompts[:1], max_len=6).tolist() == [[0, 1, 2, 3, 0, 1]]
@@ -131,7 +131,8 @@ def test_cached_decoder_projects_keys_and_values_once():
         attention.w_k.register_forward_hook(count)
         attention.w_v.register_forward_hook(count)
     write(model)
-    # Eight steps: one new position of self-attention each, and five of memory in the first.
+    # Each of eight decoding steps projects one new target position. The first step also projects
+    # the five positions of the memory.
     assert projected == [1, 1, 5, 5] + 7 * [1, 1, 0, 0]
 
 
@@ -144,7 +145,7 @@ def test_next_token_probabilities_apply_temperature_and_top_k():
     assert_close(next_token_probabilities(logits, top_k=3), best)
     both = torch.tensor([0.0, 16.0, 4.0, 16.0]) / 36
     assert_close(next_token_probabilities(logits, temperature=0.5, top_k=3), both)
-    # If two words have the same score, only top_k words are kept.
+    # A tie does not keep more than top_k words.
     assert next_token_probabilities(logits, top_k=1).count_nonzero() == 1
 
 
@@ -178,7 +179,7 @@ def test_top_p_keeps_the_same_words_in_every_dtype(dtype):
         expected = next_token_probabilities(logits.double(), top_p=top_p) > 0
         assert torch.equal(next_token_probabilities(logits, top_p=top_p) > 0, expected)
     assert expected.all()
-    # The mass before the second word rounds to 1.
+    # The probability mass before the second word rounds to 1.
     assert next_token_probabilities(torch.tensor([0.0, -50.0]), top_p=1.0).all()
 
 
@@ -204,7 +205,7 @@ def test_sample_draws_words_as_often_as_their_probability():
     words = draw(model, src, max_len=2, top_k=5, temperature=2.0)[:, 1]
     logits = model(src[:1], torch.tensor([[START]]))[0, -1]
     expected = next_token_probabilities(logits, temperature=2.0, top_k=5)
-    # Four standard deviations of a share of 1,000 draws are at most 0.064.
+    # Four standard errors of a proportion in 1,000 draws are at most 0.064.
     share = words.bincount(minlength=13) / 1000
     assert_close(share, expected, rtol=0.0, atol=0.064)
     assert (share[expected == 0] == 0).all()
@@ -223,7 +224,7 @@ def test_interrupted_step_of_cached_decoder_changes_nothing(first):
     def interrupt(*_):
         raise KeyboardInterrupt
 
-    # The caches before this part are longer by now.
+    # By then, the earlier layers have already extended their caches.
     handle = model.decoder.layers[-1].feed_forward.register_forward_pre_hook(interrupt)
     with pytest.raises(KeyboardInterrupt):
         decoder.step(tgt[:, first : first + 1])
@@ -285,7 +286,7 @@ def make_cache() -> KeyValueCache:
 
 
 def step(*positions: int, tgt: Tensor | None = None, **settings: int) -> None:
-    """Decode pieces of tgt of the given numbers of positions."""
+    """Call `step` with the first n positions of tgt, for each n in `positions`."""
     decoder = make_decoder(distinct.model(), **settings)
     for count in positions:
         decoder.step((distinct.tgt if tgt is None else tgt)[:, :count])
@@ -296,13 +297,13 @@ def continue_prompt(src=distinct.text, max_len=9, **keywords) -> Tensor:
 
 
 def partly_trained(model: nn.Module) -> nn.Module:
-    """Switch one part of a model in eval mode to training."""
+    """Switch one layer of a model to training mode, and return the model."""
     model.encoder.layers[1].train()
     return model
 
 
 heads, logits = torch.ones, torch.zeros(2, 3)
-# A call, then, indented, its error message.
+# Each call, followed by its error message on indented lines.
 TABLE = """\
 # ids
 write(model, start_id=13)

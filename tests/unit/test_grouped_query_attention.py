@@ -9,7 +9,7 @@ from twelve import GroupedQueryAttention, RotaryEncoding
 from twelve.generation import KeyValueCache
 from twelve_lab import Trace, example
 
-# The columns of two more query heads of width 2, after those of h2.
+# Columns for two more query heads of width 2, appended to those of h2.
 MORE_QUERIES = [[1.0, 0.5, 0.0, -1.0], [0.0, -0.5, 1.0, 0.5], [0.5, 1.0, -0.5, 0.0]]
 
 
@@ -34,7 +34,7 @@ def test_grouped_query_attention_of_fish_to_dog_with_two_kv_heads():
     four_decimals = {"rtol": 0.0, "atol": 5e-5}
     weights = trace["weights"].value[0, :, 1, 0]
     assert_close(weights, torch.tensor([0.6106, 0.5310, 0.5065, 0.5275]), **four_decimals)
-    # With `repeat`, in the order 0, 1, 0, 1, only the first and the last head stay the same.
+    # `repeat` orders the KV heads 0, 1, 0, 1, so only the first and the last head are unchanged.
     repeated = trace["rotary#2.turned"].value.repeat(1, 2, 1, 1)
     scores = trace["rotary.turned"].value @ repeated.mT / 2**0.5
     expected = torch.tensor([0.6106, 0.5301, 0.5742, 0.5275])

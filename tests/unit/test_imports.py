@@ -1,4 +1,4 @@
-"""No import circle: neither between files of `src` nor between its packages."""
+"""No circular imports between the files of `src` or between its packages."""
 
 import ast
 from collections import defaultdict
@@ -21,7 +21,7 @@ MODULES = {module_of(path): path for path in SRC.rglob("*.py")}
 
 @cache
 def imports_of(path: Path) -> set[str]:
-    """List the modules of `src` that a file imports, in functions and for types as well."""
+    """Return the modules of `src` that a file imports, including imports in functions."""
     imported = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
@@ -33,7 +33,7 @@ def imports_of(path: Path) -> set[str]:
 
 
 def package_of(module: str) -> str:
-    """Name the package directly below `twelve` or `twelve_lab`, or the module if it is in none."""
+    """Return the package directly below `twelve` or `twelve_lab`, or the module if it has none."""
     return ".".join(module.split(".")[:2])
 
 

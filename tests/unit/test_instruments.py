@@ -16,7 +16,7 @@ from twelve_lab.course import find_step
 
 
 class Summer:
-    """Two tables of different sizes; a target position sums the source and its own past."""
+    """Model with two vocabulary sizes; each position sums the source and the target up to it."""
 
     src_embedding = SimpleNamespace(vocab_size=3)
     tgt_embedding = SimpleNamespace(vocab_size=4)
@@ -30,7 +30,7 @@ class Summer:
 
 
 class Keeper(nn.Module):
-    """Computes nothing and keeps what it was given."""
+    """Model that stores its inputs and returns None."""
 
     def forward(self, *inputs):
         self.inputs = inputs
@@ -41,12 +41,12 @@ def grid(*rows):
 
 
 MODELS = [
-    (lambda ids: ids == 0, ("x.", ".x")),  # the first id and the last are tried
+    (lambda ids: ids == 0, ("x.", ".x")),  # influence tries the first and the last id
     (lambda ids: ids == 3, ("x.", ".x")),
     (lambda ids: torch.where(ids == 3, torch.nan, 1.0), ("x.", ".x")),
     (lambda ids: torch.full(ids.shape, torch.nan), ("..", "..")),
     (lambda ids: torch.full(ids.shape, torch.inf), ("..", "..")),
-    (lambda ids: ids.add_(1), ("x.", ".x")),  # changes its input
+    (lambda ids: ids.add_(1), ("x.", ".x")),  # modifies its input
     (lambda ids: torch.where(ids > 1, -(2**63), 0), ("x.", ".x")),
 ]
 
@@ -65,7 +65,7 @@ def test_influence_of_sentences_of_unequal_length():
     assert result.tokens == ("src 0,0", "src 0,1")
     model = Summer()
     result = influence(model, short, long, of="tgt")
-    assert model.tried == {0, 1, 2, 3}  # the ids of the target's table
+    assert model.tried == {0, 1, 2, 3}  # all ids of the target vocabulary
     assert torch.equal(result.grid, grid("x..", "xx.", "xxx"))
     assert result.tokens == ("tgt 0,0", "tgt 0,1", "tgt 0,2")
 
@@ -129,7 +129,7 @@ def test_check_axes_fills_inputs_by_axis_the_same_every_time():
 
 
 def test_check_axes_without_weights_takes_the_default_device(monkeypatch):
-    # The function raises on PyTorch 2.6 to 2.8 after set_default_device(None).
+    # get_default_device raises on PyTorch 2.6 to 2.8 after set_default_device(None).
     monkeypatch.delattr(torch, "get_default_device")
     keeper = Keeper()
     with torch.device("meta"):
@@ -198,7 +198,7 @@ def test_example_has_no_random_weight():
         example.model(num_heads=4)
 
 
-# torch loads its compiler for the first operation on "meta".
+# The first operation on "meta" makes torch load its compiler, which is slow.
 @pytest.mark.parametrize("on", ["cpu", pytest.param("meta", marks=pytest.mark.slow)])
 def test_example_trace_runs_on_the_device_of_its_argument_or_variable(on, monkeypatch):
     monkeypatch.setenv("TWELVE_DEVICE", "toaster")
@@ -229,7 +229,7 @@ def test_distinct_example_is_the_same_every_time_and_its_sizes_differ():
         assert torch.equal(getattr(again, name), getattr(distinct, name))
     model, same = distinct.model(), distinct.model()
     assert all(map(torch.equal, model.parameters(), same.parameters())) and not model.training
-    # The layers of a stack differ, and so do norms from their start of ones and zeros.
+    # The layers of a stack have different weights.
     first, second = (layer.self_attention.w_q.weight for layer in model.encoder.layers)
     assert not torch.equal(first, second)
 
@@ -250,10 +250,10 @@ ALL_RUNS = [
     ids=["course", "all"],
 )
 def test_no_value_of_the_example_lies_near_a_rounding_boundary(runs):
-    """Printed numbers must not depend on the last bits, which differ between devices."""
+    """Printed values must not depend on the last bits, which differ between devices."""
     for switches in runs:
         for name, entry in example.trace(**switches, on="cpu").items():
-            # Ties round away from zero, and so do numbers up to 1e-8 below a tie.
+            # Ties, and values up to 1e-8 below a tie, round away from zero.
             fourth_decimals = (entry.value.double().abs() + 1e-8) * 1e4
             distance = (fourth_decimals % 1 - 0.5).abs()
             assert not (distance <= 1e-4).any(), name

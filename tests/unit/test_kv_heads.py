@@ -1,10 +1,10 @@
-"""KV heads: what four trained query heads can name with shared keys and values."""
+"""KV heads: how many positions four trained query heads attend to on shared KV heads."""
 
 import pytest
 
 from twelve_lab.experiments import kv_heads
 
-# Lesson 17 shows the same numbers.
+# Lesson 17 shows these results.
 pytestmark = pytest.mark.slow
 
 

@@ -21,13 +21,14 @@ def make_layer(sizes, *, rotary: bool = True, **keywords) -> LatentAttention:
 
 
 def test_latent_attention_of_two_heads_reads_one_latent():
-    # Latents (0, 4) and (log 3, 8): head 0 weighs 1 to 3, head 1 weighs 3 to 1 and doubles.
+    # The latents are (0, 4) and (ln 3, 8). The weights are 1/4 and 3/4 in head 0. They are 3/4 and
+    # 1/4 in head 1, which doubles its values.
     layer = LatentAttention(3, 2, 2, d_k=1, d_v=1)
     layer.norm = torch.nn.Identity()
     with torch.no_grad():
         layer.w_q.weight.copy_(torch.tensor([[0.0, 0, 1], [0, 0, 1]]))
         layer.w_down.weight.copy_(torch.eye(2, 3))
-        # Key and value of head 0, then of head 1.
+        # Rows: key and value of head 0, then of head 1.
         layer.w_up.weight.copy_(torch.tensor([[1.0, 0], [0, 1], [-1, 0], [0, 2]]))
         layer.w_o.weight.copy_(torch.tensor([[1.0, 0], [0, 1], [1, 1]]))
     output = layer(torch.tensor([[[0.0, 4, 0], [math.log(3), 8, 1]]]))
@@ -47,7 +48,7 @@ def test_latent_cache_has_one_latent_and_one_rotated_key_for_all_heads(sizes, ro
 def test_latent_attention_equals_absorbed_attention_in_values_and_gradients(
     sizes, noisy, x, prompt_mask, assert_same, rotary
 ):
-    """Move W_K to the queries and W_V to the context, so that no key or value is expanded."""
+    """Absorb W_K into the queries and W_V into the context, without expanding keys or values."""
     layer = noisy(make_layer(sizes, rotary=rotary))
     x.requires_grad_()
     latent, key = layer.w_down(x).tensor_split([7], dim=-1)

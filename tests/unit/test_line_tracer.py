@@ -1,4 +1,4 @@
-"""The line tracer and the annotations that it reads, on statements of every form."""
+"""The line tracer and the annotations that it reads, for every kind of statement."""
 
 import inspect
 import linecache
@@ -16,7 +16,7 @@ from twelve_lab.trace.line_tracer import LineTracer
 
 
 class Recorder:
-    """Listener that keeps every event."""
+    """Listener that records every assignment and counts open calls."""
 
     def __init__(self):
         self.seen = []
@@ -36,7 +36,7 @@ class Recorder:
 
 
 def seen_in(path, body):
-    """Run the body of a function under the line tracer and return what was seen."""
+    """Run the body of a function under the line tracer and return the reported assignments."""
     path.write_text("def main():\n" + textwrap.indent(textwrap.dedent(body), "    "))
     names, recorder = {}, Recorder()
     exec(compile(path.read_text(), str(path), "exec"), names)
@@ -51,7 +51,7 @@ def seen_in(path, body):
 
 
 def notes_of(path, source):
-    """Return the annotations of each function of a file, the outer ones first."""
+    """Return the annotations of each function of a file, outermost first."""
     path.write_text(textwrap.dedent(source))
     codes = [compile(path.read_text(), str(path), "exec")]
     for code in codes:
@@ -217,7 +217,7 @@ def test_only_the_layers_and_the_learners_code_are_traced(tmp_path, monkeypatch)
 
 
 def test_an_environment_behind_a_link_is_traced_like_any_other(tmp_path, monkeypatch):
-    """Such a wheel, a torch outside of site-packages, and the source that Python 3.13 keeps."""
+    """Skip libraries under a symbolic link, torch, and source that linecache stores."""
     (tmp_path / "twelve").symlink_to(PACKAGE)
     (tmp_path / "twelve_lab").symlink_to(LAB)
     library = tmp_path / "site-packages" / "library.py"

@@ -42,7 +42,7 @@ def test_linear_has_glorot_weights_and_zero_biases(sizes):
     layer = Linear(sizes.d_model, sizes.d_ff)
     bound = math.sqrt(6.0 / (sizes.d_model + sizes.d_ff))
     assert 0.99 * bound < layer.weight.abs().max() <= bound
-    # 2,304 uniform numbers: one standard error of their standard deviation is 0.93 %.
+    # With 2,304 uniform weights, the standard error of the standard deviation is 0.93 %.
     assert_close(layer.weight.std().item(), bound / math.sqrt(3.0), rtol=0.05, atol=0.0)
     assert_close(layer.bias.detach(), torch.zeros(sizes.d_ff))
 

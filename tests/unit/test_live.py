@@ -1,4 +1,4 @@
-"""Live figures: a drawing and below it a sandboxed frame with one page."""
+"""Live figures: a drawing with a sandboxed iframe below it."""
 
 import re
 from xml.etree import ElementTree
@@ -10,7 +10,7 @@ pytest.importorskip("matplotlib")
 from twelve_lab import draw
 from twelve_lab.explorer.parts import PARTS, document, frame
 
-LARGEST = 100_000  # bytes of a page, before it is packed into a frame
+LARGEST = 100_000  # upper bound for a page in bytes, before escaping
 
 
 def test_live_displays_the_drawing_its_numbers_and_the_frame(monkeypatch):
@@ -22,9 +22,9 @@ def test_live_displays_the_drawing_its_numbers_and_the_frame(monkeypatch):
     picture, folded, framed = outputs
     assert repr(live) == still.alt == picture["text/plain"]
     assert picture["text/html"] == still.html() and folded["text/plain"] == still.summary
-    # Without frames, plain text would appear here, but the drawing has said it all.
+    # The iframe has no plain-text fallback, because the drawing already has one.
     assert framed == {"text/html": frame("query")}
-    # Where all tags are removed, as on GitHub, one sentence remains.
+    # If all tags are stripped, as on GitHub, one sentence remains.
     bare = re.sub(r"<style.*?</style>|<[^<]+?>", "", frame("query"))
     assert re.fullmatch("[^.]+[.]", bare)
     with pytest.raises(ValueError, match=r"no part 'qery'; there are walk, query, mask, stretch"):
@@ -39,9 +39,9 @@ def test_live_part_has_a_small_sandboxed_page_without_the_network(name):
     assert not re.search(r"https?:|@import|\burl\(", page.replace("http://www.w3.org/2000/svg", ""))
     _, style, holder, iframe = ElementTree.fromstring(f"<p>{frame(name)}</p>").iter()
     assert (style.tag, holder.tag, iframe.tag) == ("style", "div", "iframe")
-    assert "style" not in holder.attrib  # a removed frame leaves no gap
+    assert "style" not in holder.attrib  # a stripped iframe leaves no gap
     attributes = iframe.attrib
-    # XML reads a line break in an attribute as a blank.
+    # An XML parser turns a line break in an attribute into a space.
     assert attributes["srcdoc"] == page.replace("\n", " ")
     assert attributes["sandbox"] == "allow-scripts"
     assert attributes["title"] == part.title

@@ -1,4 +1,4 @@
-"""Lesson 05: padding mask and causal mask. True = may attend."""
+"""Lesson 05: padding mask and causal mask. True means that the query may attend to the key."""
 
 import oracle
 import pytest
@@ -42,7 +42,7 @@ def test_causal_mask_with_a_window_hides_the_distant_past(window, expected):
 @pytest.mark.parametrize("pad", [(), (2,)], ids=str)
 def test_padding_mask_equals_numpy(sizes, draw_ids, dtype, pad):
     ids = draw_ids(3, sizes.batch, sizes.src, lowest=0).to(dtype)
-    with Trace():  # which checks the axes
+    with Trace():  # checks the axes
         mask = padding_mask(ids, *pad)
     assert mask.dtype == torch.bool
     assert torch.equal(mask.cpu(), torch.from_numpy(oracle.padding_mask(ids.cpu(), *pad)))
@@ -61,7 +61,7 @@ def test_causal_mask_equals_numpy(query_len, key_len):
 
 
 def test_padding_mask_and_causal_mask_are_made_on_the_requested_device(monkeypatch):
-    # On the meta device, tril makes torch import its decompositions, which takes seconds.
+    # On the meta device, tril makes torch import its decompositions, which are slow to load.
     monkeypatch.setattr(torch.Tensor, "tril", lambda mask, diagonal: mask)
     assert causal_mask(3, device="meta").device.type == "meta"
     assert causal_mask(3).device.type == torch.get_default_device().type

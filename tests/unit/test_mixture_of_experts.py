@@ -8,7 +8,7 @@ from twelve import MixtureOfExperts, SwiGLU
 from twelve_lab import Trace
 from twelve_lab.check import TASKS
 
-# Powers of the router's scores for 3 tokens and 3 experts; each row sums to 10.
+# Exponentials of the router scores for 3 tokens and 3 experts; each row sums to 10.
 POWERS = torch.tensor([[1.0, 3.0, 6.0], [5.0, 1.0, 4.0], [1.0, 6.0, 3.0]], dtype=torch.float64)
 
 
@@ -28,13 +28,13 @@ def three_tokens() -> MixtureOfExperts:
 
 
 def test_mixture_of_experts_weighs_two_of_three_experts():
-    # (3 · 60 + 6 · 90) / 9, (5 · 30 + 4 · 90) / 9 and (6 · 60 + 3 · 90) / 9.
+    # The outputs are (3 · 60 + 6 · 90) / 9, (5 · 30 + 4 · 90) / 9 and (6 · 60 + 3 · 90) / 9.
     expected = torch.tensor([80.0, 510 / 9, 70.0])
     assert_close(three_tokens()(torch.eye(3)), expected[:, None].expand(3, 3))
 
 
 def test_load_balance_loss_of_three_tokens():
-    # Shares 1/3, 2/3, 3/3; mean probabilities 7/30, 10/30, 13/30.
+    # The shares are 1/3, 2/3 and 3/3; the mean probabilities are 7/30, 10/30 and 13/30.
     assert_close(three_tokens().load_balance_loss(torch.eye(3)), torch.tensor(2.2))
 
 

@@ -1,4 +1,4 @@
-"""Answers that are classes: built, checked for their parameters, and called."""
+"""Answers that are classes: the checker builds them, checks their parameters and calls them."""
 
 import pytest
 import torch

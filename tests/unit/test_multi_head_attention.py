@@ -18,13 +18,13 @@ def make_layer(sizes, **keywords) -> MultiHeadAttention:
 
 @pytest.fixture
 def qkv(sizes, draw) -> list[torch.Tensor]:
-    """Draw query, key and value, all different."""
+    """Draw a different query, key and value."""
     lengths = (sizes.tgt, sizes.src, sizes.src)
     return [draw(sizes.batch, length, sizes.d_model) for length in lengths]
 
 
 def make_mask(sizes) -> torch.Tensor:
-    """Hide the end of the first sentence, and from each query its future."""
+    """Mask the end of the first sentence, and the future of each query."""
     ids = torch.ones(sizes.batch, sizes.src, dtype=torch.int64)
     ids[0, 3:] = 0
     return padding_mask(ids) & causal_mask(sizes.tgt, sizes.src)
@@ -40,7 +40,7 @@ def test_multi_head_attention_uses_the_weights_of_each_head():
             matrix.weight.copy_(torch.eye(2))
     query, value = torch.ones(1, 1, 2), torch.tensor([[[0.0, 0.0], [8.0, 8.0]]])
     key = torch.tensor([[[0.0, 0.0], [math.log(3.0), 0.0]]])
-    # Head 0 scores 0 and ln 3: weights 1/4 and 3/4. Head 1 scores 0 and 0: weights 1/2 and 1/2.
+    # Head 0 has scores 0 and ln 3, so weights 1/4 and 3/4. Head 1 has scores 0 and equal weights.
     assert_close(layer(query, key, value), torch.tensor([[[6.0, 4.0]]]))
 
 

@@ -1,4 +1,4 @@
-"""The classic mistakes can be planted, and docs/mistakes.md names a test for each."""
+"""Plant the classic mistakes, and check that docs/mistakes.md names a test for each."""
 
 import pytest
 

@@ -16,9 +16,9 @@ BOTH = pytest.mark.parametrize("kind", TORCH)
 
 
 def test_layer_norm_divides_the_variance_by_the_number_of_features():
-    # Mean 2, variance (1 + 0 + 1) / 3 and not / 2: the outer numbers become ±√1.5, not ±1.
+    # Mean 2, variance (1 + 0 + 1) / 3 rather than / 2: the outer values are ±√1.5, not ±1.
     end = 1.0 / math.sqrt(2.0 / 3.0 + 1e-5)
-    assert_close(end, 1.224736, rtol=0.0, atol=5e-7)  # six decimals are given
+    assert_close(end, 1.224736, rtol=0.0, atol=5e-7)  # given to six decimals
     expected = torch.tensor([[-end, 0.0, end]])
     assert_close(LayerNorm(3)(torch.tensor([[1.0, 2.0, 3.0]])), expected)
 
@@ -54,7 +54,7 @@ def test_norm_in_lower_precision_does_not_overflow(kind, dtype):
     x = torch.tensor([[1000.0, -1000.0, 500.0], [1e-3, 2e-3, 3e-3], [0.0, 0.0, 0.0]], dtype=dtype)
     output = kind(3).to(dtype)(x)
     assert output.dtype == dtype
-    # float16 has 11 bits, and bfloat16 8.
+    # float16 has 11 significant bits, and bfloat16 has 8.
     tolerance = {torch.float32: 1e-6, torch.float16: 1e-3, torch.bfloat16: 8e-3}[dtype]
     assert_close(output.double(), kind(3)(x.double()), rtol=tolerance, atol=tolerance)
     assert not output[2].any()

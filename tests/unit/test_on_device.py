@@ -1,4 +1,4 @@
-"""A second device notices what the CPU lets pass. tests/pretend.py behaves as CUDA does here."""
+"""A second device reveals bugs that the CPU hides. Here tests/pretend.py behaves like CUDA."""
 
 import os
 from types import SimpleNamespace
@@ -13,8 +13,8 @@ from twelve_lab.exercises.edit import edit
 pytestmark = pytest.mark.skipif(
     os.environ.get("TWELVE_DEVICE", "cpu") == "cpu", reason="needs TWELVE_DEVICE=pretend or cuda"
 )
-# A tensor that moves to the CPU, and one that is made there: the module, the function, the line and
-# the same line with a fault, and a call of the layer.
+# Bugs: one moves a tensor to the CPU, the other creates a tensor there. Each row has the module,
+# the function, the line, the line with the bug, and a call of the layer.
 PLANTS = [
     ("attention", "scaled_dot_product_attention", "X / math.sqrt(d_k)", "X.cpu() / math.sqrt(d_k)",
      lambda module, x: module.scaled_dot_product_attention(x, x, x)),
@@ -25,7 +25,7 @@ PLANTS = [
 
 
 def load(source: str) -> SimpleNamespace:
-    """Run the text of a module of the layers."""
+    """Execute the source of a layer module and return its namespace."""
     namespace = {"__name__": "twelve.planted"}
     exec(source, namespace)
     return SimpleNamespace(**namespace)

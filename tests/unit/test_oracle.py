@@ -1,4 +1,4 @@
-"""Every tensor of the Transformer equals an oracle in NumPy, written from the equations alone."""
+"""Every tensor of the Transformer equals the tensor that the NumPy oracle computes."""
 
 import oracle
 import pytest

@@ -18,7 +18,7 @@ BOTH = pytest.mark.parametrize("kind", [PositionalEncoding, LearnedPositionalEnc
 def test_sinusoid_begins_with_sine_and_cosine_of_0_and_1():
     second = [math.sin(1.0), math.cos(1.0), math.sin(10000.0 ** (-2 / 3))]
     assert_close(sinusoid(2, 3), torch.tensor([[0.0, 1.0, 0.0], second]))
-    assert_close(second[2], 0.002154, rtol=0.0, atol=5e-7)  # six decimals are given
+    assert_close(second[2], 0.002154, rtol=0.0, atol=5e-7)  # given to six decimals
 
 
 # Oracle
@@ -42,7 +42,7 @@ def test_sinusoid_is_computed_in_float64():
 @BOTH
 @pytest.mark.parametrize("start", [0, 3])
 def test_positional_encoding_adds_the_rows_from_start_on(sizes, draw, kind, start):
-    # The table is exactly long enough.
+    # The table has exactly as many rows as needed.
     layer = kind(sizes.d_model, max_len=start + sizes.src)
     x = draw(sizes.batch, sizes.src, sizes.d_model)
     with Trace(layer) as trace:
@@ -77,7 +77,7 @@ def test_only_used_rows_of_learned_positions_are_trained(sizes):
 
 def test_learned_positions_start_with_standard_deviation_0_02():
     table = LearnedPositionalEncoding(20, max_len=500).table
-    # 10,000 numbers: one standard error is 1 % of 0.02 in the mean and 0.7 % in the deviation.
+    # With 10,000 weights, the standard errors of mean and deviation are 1 % and 0.7 % of 0.02.
     assert_close(table.mean().item(), 0.0, rtol=0.0, atol=0.001)
     assert_close(table.std().item(), 0.02, rtol=0.05, atol=0.0)
 

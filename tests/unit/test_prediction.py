@@ -1,4 +1,4 @@
-"""Checking predictions: the message describes the fault and never gives the answer away."""
+"""Checking predictions: the message describes the fault and never reveals the answer."""
 
 import numpy as np
 import pytest

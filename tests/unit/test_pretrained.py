@@ -1,7 +1,7 @@
-"""Pretrained models: what is read from a file, and what is refused.
+"""Pretrained models: which files load, and which are rejected.
 
-Every file is tiny and written here. Without the libraries that `make language-model` installs,
-these tests are skipped.
+The tests write their own tiny files. pytest skips them without the libraries that
+`make language-model` installs.
 """
 
 import json
@@ -31,7 +31,7 @@ from twelve.pretrained import (  # noqa: E402
 )
 from twelve.pretrained.safetensors_folder import read_folder  # noqa: E402
 
-# All sizes differ. Rows of 64 and 96 are whole blocks of 32 values, as quantisation needs.
+# All sizes are distinct. Row lengths are multiples of 32, the block size of the quantisation.
 SIZES = {
     "d_model": 64, "num_heads": 6, "num_kv_heads": 3, "d_k": 16, "d_ff": 160, "num_layers": 2,
     "max_len": 24, "base": 500.0, "eps": 1e-4,
@@ -47,7 +47,7 @@ SCALING = {
 
 MERGES = ["c a", "ca t", "Ġ cat", "1 2"]
 SPECIAL = ["<|im_start|>", "<|im_end|>"]
-# The 256 characters that stand for bytes, and the merged ones.
+# The vocabulary: special tokens, the 256 characters that stand for bytes, and merges.
 BYTES = sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())
 WORDS = [*SPECIAL, *BYTES, *(merge.replace(" ", "") for merge in MERGES)]
 IDS = torch.tensor([[5, 9, 260, 0, 77, 131]])
@@ -77,7 +77,7 @@ def case_name(value: object) -> str | None:
 
 
 def gguf_name(name: str) -> str:
-    """Name a parameter by the library's own table."""
+    """Return the GGUF name of a parameter, from the gguf library's own table."""
     table = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, SIZES["num_layers"])
     return f"{table.get_name(safetensors_name(name).removesuffix('.weight'))}.weight"
 
@@ -97,7 +97,7 @@ def safetensors_name(name: str) -> str:
 
 
 def separate_halves(rows: Tensor) -> Tensor:
-    """Order the features of each head as safetensors does: even features first, then odd ones."""
+    """Reorder the features of each head for safetensors: even features first, then odd ones."""
     heads = rows.unflatten(0, (-1, SIZES["d_k"]))
     return torch.cat((heads[:, 0::2], heads[:, 1::2]), dim=1).flatten(0, 1)
 
@@ -105,7 +105,7 @@ def separate_halves(rows: Tensor) -> Tensor:
 def write_gguf(
     path: Path, tensors: dict[str, Tensor], kind: str = "F32", architecture: str = "llama", **fields
 ) -> Path:
-    """Write a file without the fields that are None; only matrices are quantised."""
+    """Write a GGUF file; omit fields that are None, and quantise only matrices."""
     writer = gguf.GGUFWriter(path, architecture)
     add = {str: writer.add_string, int: writer.add_uint32, float: writer.add_float32,
            list: writer.add_array}  # fmt: skip
@@ -133,7 +133,7 @@ def gguf_file(model, tmp_path) -> Path:
 
 
 def write_config(path: Path, **changes: object) -> Path:
-    """Write config.json without the keys that are None."""
+    """Write config.json; omit keys whose value is None."""
     config = {
         "model_type": "llama", "vocab_size": len(WORDS), "hidden_size": 64,
         "num_attention_heads": 6, "num_key_value_heads": 3, "head_dim": 16,
@@ -147,7 +147,7 @@ def write_config(path: Path, **changes: object) -> Path:
 
 
 def in_safetensors(model: LanguageModel) -> dict[str, Tensor]:
-    """Return the parameters under the names and in the order of safetensors."""
+    """Return the parameters with the names and the feature order of safetensors."""
     tensors = {}
     for name, tensor in model.state_dict().items():
         rotated = re.search(r"w_[qk]\.(norm\.)?(weight|bias)", name)
@@ -156,7 +156,7 @@ def in_safetensors(model: LanguageModel) -> dict[str, Tensor]:
 
 
 def fuse(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Join matrices as Phi-3 does."""
+    """Fuse the QKV projections and the gate and up projections, as in Phi-3."""
     tensors = dict(tensors)
     for fused, parts in (
         ("self_attn.qkv_proj", ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")),
@@ -191,15 +191,15 @@ def folder(model, tmp_path) -> Path:
 
 
 def test_interleave_halves_pairs_features_within_each_head():
-    # Two heads of width 4: feature 0 is rotated with 2, and 1 with 3.
+    # Two heads of width 4. The file pairs feature 0 with 2, and feature 1 with 3.
     rows = torch.tensor([0, 1, 2, 3, 10, 11, 12, 13])
     assert interleave_halves(rows, 4).tolist() == [0, 2, 1, 3, 10, 12, 11, 13]
 
 
 def test_scaled_rotary_slows_slow_pairs_and_survives_to_empty():
     scaling = SCALING | {"original_max_position_embeddings": 16 * torch.pi}
-    # In 16π positions, pairs of frequency 1, 1/4 and 1/16 complete 8, 2 and 1/2 rotations: more
-    # than 4, one third of the way from 1 to 4, less than 1. The shares are 1, 1/3 and 0.
+    # In 16π positions, pairs of frequency 1, 1/4 and 1/16 complete 8, 2 and 1/2 rotations.
+    # Interpolating between 1 and 4 rotations keeps shares of 1, 1/3 and 0 of these frequencies.
     scaled = ScaledRotaryEncoding(6, max_len=2, base=64.0, scaling=scaling)
     frequency = torch.tensor([1.0, (1 / 3 + 2 / 3 / 8) / 4, 1 / 16 / 8])
     for table in (scaled.table.clone(), scaled.to_empty(device="cpu").table):
@@ -223,7 +223,7 @@ def test_chat_prompt_uses_the_plain_text_of_the_template(gguf_file):
     )
     tokenizer.chat_template = "<|im_start|>system\n{{ text }}<|im_end|>\n<|im_start|>assistant"
     assert chat_prompt(tokenizer, "Why?").startswith("<|im_start|>user\n")
-    # In linear time: this took minutes.
+    # Matching must take linear time: an earlier version took minutes.
     tokenizer.chat_template = "<|im_start|>system\n" * 50_000 + "<|im_start|>assistant"
     assert chat_prompt(tokenizer, "Why?").startswith("<|im_start|>user\n")
 
@@ -321,7 +321,7 @@ def test_absent_keys_have_the_defaults_of_the_model_type(folder, model_type, exp
     write_config(folder, model_type=model_type, head_dim=None, hidden_act=None, rope_theta=None)
     file = folder / "config.json"
     assert expected.items() <= read_folder(folder).sizes.items()
-    # null is the default too, except for the window.
+    # null also means the default, except for sliding_window.
     config = json.loads(file.read_text()) | dict.fromkeys(("head_dim", "rope_theta", "hidden_act"))
     file.write_text(json.dumps(config | {"sliding_window": None}))
     assert (expected | {"window": None}).items() <= read_folder(folder).sizes.items()
@@ -333,7 +333,7 @@ def test_absent_keys_have_the_defaults_of_the_model_type(folder, model_type, exp
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16], ids=str)
 def test_load_returns_a_model_in_eval_mode_and_in_the_requested_dtype(gguf_file, dtype):
     loaded, _ = load(gguf_file, dtype=dtype, max_len=7)
-    assert torch.get_default_dtype() == torch.float64  # as the tests set it
+    assert torch.get_default_dtype() == torch.float64  # the default of the tests
     assert not loaded.training
     assert {tensor.dtype for tensor in loaded.state_dict().values()} == {dtype}
     expected = RotaryEncoding(16, max_len=7, base=500.0).to(dtype)
@@ -347,7 +347,7 @@ def test_without_output_projection_the_embedding_is_used(model, tmp_path):
     model.output_projection = None
     loaded, _ = load(write_gguf(tmp_path / "tiny.gguf", tensors), fast=False)
     assert_close(loaded(IDS), model(IDS))
-    # A folder may store the tied table twice, and also the rotary frequencies.
+    # A folder may contain the tied embedding twice, and the rotary frequencies.
     extra = {"lm_head.weight": model.embedding.weight.detach().clone(),
              "model.layers.0.self_attn.rotary_emb.inv_freq": torch.zeros(8)}  # fmt: skip
     path = write_folder(tmp_path / "tiny", in_safetensors(model) | extra)
@@ -356,11 +356,11 @@ def test_without_output_projection_the_embedding_is_used(model, tmp_path):
 
 
 def test_optional_keys_have_the_defaults_of_the_format(folder, tmp_path):
-    # Keys with values that change no number are accepted.
+    # load accepts keys whose values have no effect.
     neutral = {"layer_types": ["full_attention"] * 2, "embedding_multiplier": 1.0}
     loaded, tokenizer = load(write_config(folder, rope_theta=None, eos_token_id=None, **neutral))
     assert (loaded.rotary.base, tokenizer.end_ids) == (10000.0, [])
-    # num_kv_heads is num_heads, and d_k is d_model / num_heads.
+    # By default, num_kv_heads is num_heads, and d_k is d_model / num_heads.
     sizes = SIZES | {"num_kv_heads": None, "d_k": None, "num_heads": 4}
     plain = LanguageModel(len(WORDS), **sizes).float()
     fields = {"llama.attention.head_count_kv": None, "llama.attention.key_length": None,
@@ -435,7 +435,7 @@ def test_importing_pretrained_needs_none_of_the_optional_libraries():
     subprocess.run([sys.executable, "-W", "ignore", "-c", code], timeout=60, check=True)
 
 
-# Which files of a folder are read.
+# Which files of a folder load reads.
 
 
 def test_files_outside_the_index_are_ignored(folder, model):
@@ -443,7 +443,7 @@ def test_files_outside_the_index_are_ignored(folder, model):
         folder / SHARDS[0]).items()}  # fmt: skip
     safetensors.save_file(zeros, folder / "model-00001-of-00001.safetensors")
     assert_close(load(folder, fast=False)[0](IDS), model(IDS))
-    # Without an index, a single file wins, then all shards; a tensor must occur once.
+    # Without an index, load prefers a single file to shards. Each tensor must occur once.
     (folder / INDEX).rename(folder / "hidden")
     refused(folder, f"duplicate tensor in {SHARDS[0]}: lm_head.weight")
     (folder / "model-00001-of-00001.safetensors").rename(folder / "model_old.safetensors")
@@ -459,7 +459,7 @@ def test_files_outside_the_index_are_ignored(folder, model):
 
 
 def refused(path: Path, message: str, **arguments: object) -> None:
-    """Expect an error of one line that begins with the name of the file."""
+    """Check that load raises a one-line error that starts with the file name."""
     with pytest.raises(ValueError, match=message) as error:
         load(path, **arguments)
     assert str(error.value).startswith(f"load: {path.name}: ")
@@ -498,7 +498,7 @@ def test_gguf_with_unsupported_content_is_refused(unchecked, model, tmp_path, fi
 @pytest.mark.parametrize(
     ("name", "changes", "message"),
     [
-        # After the name: the number of axes (4 bytes), the axis (8), the type (4), the offset (8).
+        # After the name: number of axes (4 bytes), size of the axis (8), type (4), offset (8).
         ("blk.0.ffn_norm.weight", {12: 250}, "250 is not a valid GGMLQuantizationType"),
         ("blk.0.ffn_norm.weight", {12: 26}, "I32 is not"),
         ("blk.0.ffn_norm.weight", {4: 63, 12: 8}, r"\(63\) is not a multiple of Q8_0 block"),
@@ -527,7 +527,7 @@ ONE_FIELD = b"GGUF\3\0\0\0" + bytes(8) + b"\1" + bytes(7)  # no tensors
         (b"PK\3\4" + bytes(40), "not a GGUF file"),
         (b"GGUF" + bytes([9, 0, 0, 0]), r"unsupported GGUF version 9 \(supported: 2, 3\)"),
         (ONE_FIELD + b"\1" + bytes(7) + b"a\x40\0\0\0", "damaged or truncated file: 64"),
-        # An array of 2**60 numbers: no memory is allocated for them.
+        # An array of length 2**60: the reader must not allocate memory for it.
         (ONE_FIELD + b"\1" + bytes(7) + b"a\x09\0\0\0\4\0\0\0" + bytes(7) + b"\x10" + bytes(64),
          "damaged or truncated file: unpack_from requires"),
     ],
@@ -570,7 +570,7 @@ def test_truncated_gguf_is_refused(gguf_file):
         ({"rope_scaling": SCALING | {"high_freq_factor": 1.0}}, "must be below high_freq_factor=1"),
         ({"hidden_size": "64"}, "d_model must be .*, got '64'"),
         ({"head_dim": 0}, "d_k must be"),
-        # Their product is the number of rows in the file.
+        # The product of both sizes equals the number of rows in the file.
         ({"head_dim": 1, "num_attention_heads": 96}, "d_k must be even"),
         ({"tie_word_embeddings": True}, "tie_word_embeddings is true, but lm_head differs"),
         ({"vocab_size": 261}, r"tokens must .* 261 .* got 262"),
@@ -585,7 +585,7 @@ def test_folder_with_unsupported_config_is_refused(unchecked, folder, changes, m
     "size", ["hidden_size", "vocab_size", "intermediate_size", "head_dim", "num_attention_heads"]
 )
 def test_sizes_are_compared_before_memory_is_allocated(unchecked, folder, size):
-    # The message of torch would be that it cannot allocate memory.
+    # Otherwise, torch would report that it cannot allocate memory.
     refused(write_config(folder, **{size: 10**13}), r"weight must have shape .*00000")
 
 

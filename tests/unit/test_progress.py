@@ -1,4 +1,4 @@
-"""The file progress.json: no record is lost, and no error stops a check."""
+"""The file progress.json: records survive, and an error never stops a check."""
 
 import json
 import os
@@ -23,7 +23,7 @@ def fails(answer):
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """A working directory with a progress.json."""
+    """Return a working directory with a progress.json."""
     monkeypatch.delenv(VARIABLE, raising=False)
     monkeypatch.chdir(tmp_path)
     return save(tmp_path)
@@ -45,7 +45,7 @@ def save(folder, begun=None, **exercises):
     return folder
 
 
-# The variable, the working directory, and the folder that is recorded, below one temporary folder.
+# TWELVE_PROGRESS, the working directory, and the recorded folder, relative to a temporary folder.
 PLACES = [
     (None, "home", None),
     ("home", "home", "home"),
@@ -112,7 +112,7 @@ BROKEN = [
     '{"version": "0.1.0", "exercises": {"06-split-heads": 3}}',
     "[" * 100_000,
     '{"version": "0.1.0", "exercises": {}, "more": "' + "a" * 1_000_000 + '"}',
-    # A terminal would show what these write instead of other rows.
+    # On a terminal, control characters and line breaks could fake other rows.
     '{"version": "x\\u001b[2K", "exercises": {}}',
     '{"version": "0.1.0", "exercises": {"a\\nb": ' + json.dumps(row()) + "}}",
     *(json.dumps({"version": "0.1.0", "exercises": {"a": odd}}) for odd in ODD_ROWS),
@@ -199,7 +199,7 @@ def test_the_report_of_one_learner_lists_each_exercise(folder):
 
 
 def test_the_report_of_a_class_has_a_row_for_each_learner(tmp_path):
-    """Each learner counts once for a mistake, and names are padded to one width."""
+    """Each learner counts once per mistake, and names are padded to the same width."""
     solved = {"06_merge_heads": row(DAY, 3)}
     both = {"a": row(None, 4, "split-view"), "b": row(None, 4, "split-view", "mask-inverted")}
     paths = [
@@ -220,7 +220,7 @@ def test_the_report_of_a_class_has_a_row_for_each_learner(tmp_path):
     made, exercises = lines[5 : lines.index("", 5)], lines[lines.index("", 5) :]
     counts = ["    2  mask-inverted", "    1  b-one", "    1  split-view"]
     assert [line for line in made if line[:7].strip()] == counts
-    # The checker does not know b-one; the others have their sentence and their lesson.
+    # The checker does not know b-one. The report describes each known mistake.
     told = " ".join(line.strip() for line in made)
     for id, title in (("mask-inverted", "05 (masks)"), ("split-view", "06 (multi-head attention)")):
         assert f"{id} {MISTAKES[id].sentence} Notebook {title}." in told

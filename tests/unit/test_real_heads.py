@@ -1,4 +1,4 @@
-"""Real heads: the stored weights of a real language model and what its heads look at."""
+"""Real heads: stored attention weights of a language model, and what its heads attend to."""
 
 import pytest
 import torch
@@ -15,7 +15,7 @@ def test_weights_of_real_heads_are_causal_and_each_row_sums_to_one(name):
     tokens, heads, weights, _ = real_heads.read(name)
     assert weights.shape == (len(heads), len(tokens), len(tokens))
     assert weights.device.type == device().type
-    # Each number was rounded at its fourth decimal.
+    # The stored weights are rounded to four decimals.
     rounded = {"rtol": 0, "atol": 5e-5 * len(tokens) + 1e-6}
     assert_close(weights.sum(-1), torch.ones_like(weights.sum(-1)), **rounded)
     assert torch.equal(weights, weights.tril()) and weights.min() >= 0

@@ -22,14 +22,14 @@ def double(x: torch.Tensor) -> torch.Tensor:
 
 def test_pre_norm_residual_adds_to_the_stream_as_it_was():
     x = torch.tensor([[[1.0, 2.0, 3.0]]])
-    end = 1.0 / math.sqrt(2.0 / 3.0 + 1e-5)  # the norm of [1, 2, 3] is [-end, 0, end]
+    end = 1.0 / math.sqrt(2.0 / 3.0 + 1e-5)  # layer norm maps [1, 2, 3] to [-end, 0, end]
     expected = torch.tensor([[[1.0 - 2.0 * end, 2.0, 3.0 + 2.0 * end]]])
     assert_close(Residual(3)(x, double), expected)
 
 
 def test_post_norm_residual_normalises_the_sum():
     x = torch.tensor([[[1.0, 2.0, 3.0]]])
-    # x + 2x = [3, 6, 9]: mean 6, variance 6.
+    # x + 2x = [3, 6, 9] has mean 6 and variance 6.
     end = 3.0 / math.sqrt(6.0 + 1e-5)
     assert_close(Residual(3, norm_first=False)(x, double), torch.tensor([[[-end, 0.0, end]]]))
 

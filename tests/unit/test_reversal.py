@@ -1,4 +1,4 @@
-"""The task of notebooks 13 and 14: rows of digits, written backwards."""
+"""The task of notebooks 13 and 14: reverse a row of digits."""
 
 import time
 from importlib.resources import files
@@ -14,7 +14,7 @@ TRAINED_BYTES = 100_000
 
 @pytest.fixture
 def float32():
-    """Compute as the notebook does: in torch's own default type."""
+    """Compute in torch's default dtype, like the notebook."""
     torch.set_default_dtype(torch.float32)
 
 
@@ -23,7 +23,7 @@ def digits_of(row: torch.Tensor) -> list[int]:
 
 
 def perfect(batch: Batch) -> torch.Tensor:
-    """Give the logits of a model that makes no mistake."""
+    """Return the logits of a perfect model."""
     right = batch.labels.masked_fill(batch.labels == IGNORED, reversal.PAD)
     return torch.nn.functional.one_hot(right, len(reversal.vocabulary)).double()
 
@@ -47,8 +47,8 @@ def test_batch_has_the_source_backwards_as_target_and_labels(batch):
 
 
 def test_held_out_shares_no_sequence_with_training_batches():
-    # Every training sum leaves a remainder by ten and no held-out one does: no batch of any step,
-    # seed or size can hold one of them.
+    # The digits of a held-out row sum to a multiple of ten, and those of a training row never do.
+    # So no batch can contain a held-out row, whatever its step, seed or size.
     held_out = [digits_of(row) for row in reversal.held_out().src]
     assert len(held_out) == 512
     assert all(sum(digits) % 10 == 0 for digits in held_out)
@@ -60,7 +60,7 @@ def test_held_out_shares_no_sequence_with_training_batches():
     ]
     remainders = torch.tensor([sum(digits) % 10 for digits in seen]).bincount(minlength=10)
     assert remainders[0] == 0
-    # 2400 draws fall on nine remainders: 267 each, give or take 15.
+    # Of 2,400 draws, each of nine remainders gets 267 on average, with standard deviation 15.
     assert remainders[1:].min() > 267 - 5 * 15
 
 
@@ -104,13 +104,13 @@ def test_exact_counts_only_sequences_without_a_mistake(monkeypatch):
     monkeypatch.setattr(reversal, "greedy_decode", write)
     assert reversal.exact(model, batch) == 6
     assert model.training
-    # One wrong digit, one sentence that never ends, one that ends early.
+    # One sentence has a wrong digit, another never ends, and a third ends early.
     logits[0, 0] = logits[0, 0].roll(1)
     length = len(digits_of(batch.src[1]))
     logits[1, length] = torch.nn.functional.one_hot(torch.tensor(5), 13)
     logits[2, 2] = torch.nn.functional.one_hot(torch.tensor(reversal.END), 13)
     assert reversal.exact(model, batch) == 3
-    # Decoding stops once every sentence has ended: what is left is padding.
+    # Decoding stops once every sentence has ended; the remaining positions are padding.
     short = [row for row in range(3, 6) if len(digits_of(batch.src[row])) < 10]
     position["stop"] = 10
     assert reversal.exact(model, batch) == len(short)
@@ -142,7 +142,7 @@ def test_reversing_is_learned_without_a_mistake_in_seconds(seed):
     assert torch.get_num_threads() == 1 and seconds < 15.0
 
 
-# The same task in one line, for a model without a source.
+# The same task as a single sequence, for a decoder-only model.
 
 
 def test_write_returns_the_digits_backwards_and_the_end():
@@ -184,7 +184,7 @@ def test_exact_compares_the_continuation_with_the_answer(monkeypatch):
 @pytest.mark.parametrize(
     ("steps", "least"),
     [
-        pytest.param(200, 64, marks=pytest.mark.slow),  # of 512, where chance gives none
+        pytest.param(200, 64, marks=pytest.mark.slow),  # of 512; guessing solves none
         pytest.param(1000, 480, marks=pytest.mark.weekly),
     ],
 )

@@ -1,10 +1,10 @@
-"""Rotary heads: what trained heads name at positions and lengths that training did not have."""
+"""Rotary heads: accuracy of trained heads at positions and lengths not seen in training."""
 
 import pytest
 
 from twelve_lab.experiments import rotary_heads
 
-# Lesson 16 shows the same numbers.
+# Lesson 16 shows these results.
 pytestmark = pytest.mark.slow
 
 
@@ -13,7 +13,7 @@ def test_only_the_rotated_head_names_the_digit_two_back_at_every_position():
     assert min(percent["rotated"].values()) > 99 and percent["added"]["at 0"] > 99
     assert max(percent["added"]["at 100"], percent["added"]["at 1000"]) < 90
     assert max(*percent["nothing"].values(), *percent["most frequent"].values()) < 40
-    # The fastest pair asks for a key 2 radians ahead, whatever the digits are.
+    # In the fastest pair, query and key are about 2 radians apart for all digits.
     assert angles.shape == (10, 10) and (angles - 2).abs().max() < 0.4
 
 

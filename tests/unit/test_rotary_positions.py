@@ -14,7 +14,7 @@ FOUR_DECIMALS = {"rtol": 0.0, "atol": 5e-5}
 
 
 def heads_of_h2(name: str) -> torch.Tensor:
-    """Project the rows of dog and fish by the block h2: two heads of width 2, one pair each."""
+    """Project the vectors of dog and fish with block h2: two heads, each with one feature pair."""
     rows = torch.tensor(example.embedding_rows[2:])
     return (rows @ torch.tensor(example.weights()["h2"][name])).view(1, 2, 2, 2).transpose(1, 2)
 
@@ -28,7 +28,7 @@ def test_rotary_rotates_fish_by_one_radian():
     assert_close(key[0, 0, 0], torch.tensor([-0.75, -0.8]))
     rotary = RotaryEncoding(2)
     fish, dog = rotary(query)[0, 0, 1], rotary(key)[0, 0, 0]
-    # -0.5 cos 1 - 0.55 sin 1 and -0.5 sin 1 + 0.55 cos 1; the dog is at position 0.
+    # -0.5 cos 1 - 0.55 sin 1 and -0.5 sin 1 + 0.55 cos 1. The dog is at position 0.
     assert_close(fish, torch.tensor([-0.7330, -0.1236]), **FOUR_DECIMALS)
     assert_close(dog, key[0, 0, 0])
     assert_close((query[0, 0, 1] @ key[0, 0, 0]).item(), -0.065)
@@ -58,7 +58,7 @@ def test_rotary_rotates_each_pair_at_its_own_frequency():
 
 
 def test_rotary_equals_a_product_of_complex_numbers(sizes, draw):
-    # Su et al., equation 12, in NumPy. The table is exactly long enough.
+    # Su et al., equation 12, in NumPy. The table has exactly as many rows as needed.
     heads = draw(sizes.batch, sizes.heads, sizes.src, sizes.d_k)
     rotary = RotaryEncoding(sizes.d_k, base=500.0, max_len=sizes.src + 7)
     with Trace(rotary) as trace:
@@ -75,7 +75,7 @@ def test_rotary_table_is_moved_but_neither_saved_nor_trained():
     assert list(rotary.parameters()) == [] and rotary.state_dict() == {}
     assert rotary.to(torch.float32).table.dtype == torch.float32
     assert rotary.to("meta").table.device.type == "meta"
-    # Without a file to restore it from, the table is computed again.
+    # The state_dict does not contain the table, so to_empty recomputes it.
     device = torch.get_default_device()
     assert torch.equal(rotary.to_empty(device=device).table, sinusoid(9, 6).float())
 

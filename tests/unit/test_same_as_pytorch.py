@@ -1,4 +1,4 @@
-"""Lesson 15: our layers and torch.nn give the same outputs and gradients with the same weights."""
+"""Lesson 15: with equal weights, our layers and torch.nn give equal outputs and gradients."""
 
 import re
 from collections.abc import Callable
@@ -14,7 +14,7 @@ import twelve
 from twelve.same_as_pytorch import from_torch, to_torch, to_torch_mask
 from twelve_lab import example
 
-# The course promises this in float64. In float32 it is what assert_close allows by default.
+# The course promises the float64 tolerance. float32 uses the default of assert_close.
 TOLERANCE = {torch.float64: {"rtol": 1e-10, "atol": 1e-10}, torch.float32: {}}
 EITHER = (True, False)
 SWITCHES = {"norm_first": EITHER, "activation": ("relu", "gelu", "silu")}
@@ -22,7 +22,7 @@ distinct = example.distinct
 
 
 def over(**settings: tuple) -> pytest.MarkDecorator:
-    """Choose so few settings that every two values meet at least once."""
+    """Parametrize by few combinations in which every pair of values occurs."""
     return pytest.mark.parametrize("row", pairwise(**settings), ids=spelled)
 
 
@@ -46,7 +46,7 @@ def assert_same_outputs_and_gradients(ours, theirs, inputs, run, torch_state) ->
 
 @pytest.fixture
 def masks(sizes) -> dict[str, Tensor]:
-    """Make masks that hide padding, the future, and one key from one head."""
+    """Return masks of padding, of the future, of both, and one that differs between heads."""
     padding, causal = distinct.src_mask, twelve.causal_mask(sizes.src)
     per_head = torch.ones(1, sizes.heads, 1, sizes.src, dtype=torch.bool)
     per_head[0, 1, 0, 1] = False
@@ -62,7 +62,7 @@ def masks(sizes) -> dict[str, Tensor]:
 def test_to_torch_mask_is_true_where_a_query_may_not_attend():
     causal = [[False, True], [False, False]]
     assert to_torch_mask(example.tgt_mask, (2, 3, 2, 2)).tolist() == [causal] * 6
-    # Only the first token of the first sentence is padding: three heads, then three heads.
+    # Only the first token of the first sentence is padding. Each sentence has three heads.
     padded, whole = [[True, False], [True, False]], [[False, False], [False, False]]
     expected = [padded] * 3 + [whole] * 3
     assert to_torch_mask(example.src_mask, (2, 3, 2, 2)).tolist() == expected
@@ -84,7 +84,7 @@ def test_transformer_equals_torch(sizes, noisy, x, y, torch_state, row):
     def run(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         memory = ours.encoder(x, src_mask=src_mask)
         output = ours.decoder(y, memory, src_mask=src_mask, tgt_mask=tgt_mask)
-        # As in torch's own examples: a mask of keys, and one causal mask for all sentences.
+        # As in torch's own examples: a key padding mask, and one causal mask for all sentences.
         padding = {"src_key_padding_mask": hidden, "memory_key_padding_mask": hidden}
         return output, theirs(x, y, tgt_mask=~tgt_mask[0, 0], **padding)
 
@@ -120,7 +120,7 @@ def test_stacks_from_nn_transformer_equal_it(sizes, noisy, x, y, masks, batch_fi
     theirs = nn.Transformer(sizes.d_model, 4, 2, 3, sizes.d_ff, activation="gelu", **switches)
     encoder, decoder = from_torch(noisy(theirs).eval())
     assert (len(encoder.layers), len(decoder.layers)) == (2, 3)
-    # nn.Transformer has a final norm in both orders.
+    # nn.Transformer has a final norm with pre-norm as well as post-norm.
     assert encoder.norm.eps == decoder.norm.eps == 1e-3
     src_mask, causal = masks["padding"], twelve.causal_mask(sizes.tgt)
     hidden = ~src_mask[:, 0, 0]
@@ -150,7 +150,7 @@ LAYERS: dict[str, Callable[[], nn.Module]] = {
 
 
 def describe(module: nn.Module) -> dict[str, object]:
-    """Describe types, settings and parameters of a module and its parts."""
+    """Return the repr, settings and parameters of a module and its submodules."""
     parts: dict[str, object] = {"shown": repr(module)}
     for name, part in module.named_modules():
         dropout = getattr(part, "dropout", None)
@@ -166,7 +166,7 @@ def describe(module: nn.Module) -> dict[str, object]:
 def test_conversion_there_and_back_changes_nothing(noisy, torch_state, build):
     ours = noisy(build()).eval()
     theirs = to_torch(ours)
-    # torch_state is a second, independent map of the names.
+    # torch_state maps the names independently of to_torch.
     assert_close(dict(theirs.state_dict()), torch_state(ours), rtol=0.0, atol=0.0)
     back = from_torch(theirs)
     assert type(back) is type(ours) and describe(back) == describe(ours)
@@ -233,14 +233,14 @@ def test_conversion_keeps_each_mode_dropout_norm_and_frozen_parameter():
 
 
 def replace(layer: nn.Module, **parts: object) -> nn.Module:
-    """Replace parts of a layer."""
+    """Replace submodules of a layer in place, and return the layer."""
     for name, part in parts.items():
         setattr(layer, name, part)
     return layer
 
 
 class Subclass(nn.TransformerEncoderLayer):
-    """A layer with its own forward."""
+    """A subclass, which could override forward."""
 
 
 def encoder_layer(**keywords) -> nn.TransformerEncoderLayer:

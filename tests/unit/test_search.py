@@ -1,4 +1,4 @@
-"""The search for one edit: every operator, the table, the limits, and what is never suggested."""
+"""Search for a one-edit repair: operators, stored table, limits, and edits never suggested."""
 
 import ast
 import itertools
@@ -60,13 +60,13 @@ MADE = [
 def test_an_operator_makes_its_edit(code, operator, due):
     function = ast.parse(f"def answer(a, b, c, x, p):\n    return {code}").body[0]
     before = ast.unparse(function)
-    found = set()
+    results = set()
     for edit in edits.edits(function):
         with edit:
             if edit.operator == operator:
-                found.add(ast.unparse(function.body[0].value))
+                results.add(ast.unparse(function.body[0].value))
         assert ast.unparse(function) == before
-    assert due in found
+    assert due in results
 
 
 def test_a_statement_is_dropped_or_exchanged_with_the_next():
@@ -88,12 +88,12 @@ FEW = 40
 @pytest.mark.slow
 @pytest.mark.parametrize("name", TASKS)
 def test_the_stored_table_was_computed_from_the_current_inputs(name):
-    """`make catalogue` computes the tasks again whose inputs changed."""
+    """Run `make catalogue` to recompute the tasks whose inputs changed."""
     mark, *numbers = write_fingerprints.inputs(TASKS[name])
     assert [mark, numbers] == [INPUTS[name][0], pytest.approx(INPUTS[name][1:], rel=1e-5)]
 
 
-# All tasks take minutes. The tasks with few results notice a change of the computation.
+# All tasks together take minutes. Tasks with few results suffice to detect a change.
 @pytest.mark.parametrize(
     "name",
     [
@@ -102,13 +102,13 @@ def test_the_stored_table_was_computed_from_the_current_inputs(name):
     ],
 )
 def test_the_stored_table_is_current(name):
-    """`python -m tools.write_fingerprints --all` writes it again."""
+    """Run `python -m tools.write_fingerprints --all` to rewrite the table."""
     due = write_fingerprints.fingerprints(TASKS[name])
     assert [number for _, number in STORED[name]] == [number for _, number in due]
     torch.testing.assert_close([x for x, _ in STORED[name]], [x for x, _ in due])
 
 
-# The tasks by hand are a third of the tasks, and take half of the time.
+# The by-hand tasks are a third of all tasks, and take half of the time.
 @pytest.mark.parametrize(
     "name",
     [

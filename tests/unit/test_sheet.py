@@ -1,4 +1,4 @@
-"""The live spreadsheet: LibreOffice computes what the model computed, also after an edit."""
+"""The live spreadsheet: LibreOffice and the model agree, even after an edit."""
 # ruff: noqa: F841 (a trace reads the local variables)
 
 import itertools
@@ -32,7 +32,7 @@ needs_office = pytest.mark.skipif(
 
 
 def in_office(live, folder):
-    """Save a workbook, let LibreOffice compute it, and read the values."""
+    """Save a workbook, recalculate it in LibreOffice, and return a function that reads a cell."""
     live.workbook.save(folder / "walk.xlsx")
     profile = f"-env:UserInstallation={(folder / 'profile').as_uri()}"
     target = folder / "computed"
@@ -53,7 +53,7 @@ BOTH_WAYS = pytest.mark.parametrize(
 
 
 class Calculator:
-    """Computes a workbook without a spreadsheet program, with Python's order of operations."""
+    """Evaluate a workbook without a spreadsheet program, with Python's operator precedence."""
 
     def __init__(self, live):
         self.workbook, self.known = live.workbook, {}
@@ -62,7 +62,7 @@ class Calculator:
         return self.value(sheet, f"{openpyxl.utils.get_column_letter(column)}{row}")
 
     def value(self, sheet, address):
-        """Compute one cell, and keep it."""
+        """Compute one cell and cache its value."""
         if (sheet, address) not in self.known:
             cell = self.workbook[sheet][address]
             value = cell.value
@@ -103,7 +103,7 @@ SPREADSHEET = {
 
 
 def differences(value_at, live, trace):
-    """Compare every traced element with its cell; return how many there were, and those off."""
+    """Compare every traced element with its cell; return the number compared and the mismatches."""
     count, off = 0, []
     for name, entry in trace.items():
         for index in itertools.product(*map(range, entry.shape)):
@@ -162,7 +162,7 @@ def test_edited_sheet_equals_a_model_with_the_same_edits(computed, tmp_path):
     _, off = differences(computed(live, tmp_path), live, edited)
     assert off == [] and not torch.allclose(edited["logits"].value, before)
 
-    # Another word, and a row in which the mask hides every key.
+    # Another word, and fully masked rows.
     src = example.src.clone()
     src[0, 1], src_mask[1], tgt_mask[0, 0, 1] = 3, False, False
     cell_of(live, "src", 0, 1).value = 3
@@ -194,7 +194,7 @@ def test_sheet_of_other_layers_and_operations(computed, tmp_path):
 
 @pytest.fixture(scope="module")
 def live():
-    """The example as a workbook that no test changes."""
+    """Return the example as a workbook that all tests share; do not modify it."""
     torch.set_default_dtype(torch.float64)
     return LiveSheet(example.trace(on="cpu"), example.words)
 
@@ -219,8 +219,8 @@ def test_first_sheet_has_the_words_that_are_read_and_that_come_next(computed, tm
     row = next(cell.row for cell in live.workbook.active["A"] if cell.value == "src, batch 0")
 
     def words():
-        at = computed(live, tmp_path)
-        return [[at("read me", row + i, j) for j in (2, 3)] for i in (0, 1, 3, 4, 6, 7)]
+        value_at = computed(live, tmp_path)
+        return [[value_at("read me", row + i, j) for j in (2, 3)] for i in (0, 1, 3, 4, 6, 7)]
 
     read = [["<pad>", "cat"], ["dog", "fish"], ["<start>", "cat"], ["<start>", "fish"]]
     assert words() == [*read, ["cat", "fish"], ["cat", "dog"]]

@@ -112,7 +112,7 @@ def test_html_table_escapes_labels_titles_and_axis_names():
 def test_html_table_marks_minus_infinity_axes_and_the_lit_element():
     html = show([[-torch.inf, 1.0]], "query key")._repr_html_()
     assert re.search(r"repeating-linear-gradient[^>]*>-inf<", html)
-    # The largest finite number has the darkest colour.
+    # The largest finite value has the darkest colour.
     assert re.search(r"background:rgba\(235,91,28,0\.55\)[^>]*>1\.0000<", html)
     html = show(torch.zeros(2, 3, 1, 1), "batch head query key")._repr_html_()
     assert html.count("border-left:3px dotted #CC79A7") == 2
@@ -125,12 +125,12 @@ def test_html_table_marks_minus_infinity_axes_and_the_lit_element():
     assert re.findall(r"<strong>([^<]*)</strong>", html) == ["0.4000"]
 
 
-# Text and background of JupyterLab and of the book.
+# Text and background colours in JupyterLab and in the book.
 LIGHT, DARK = ("#323232", "#ffffff"), ("#ced6dd", "#121212")
 
 
 def tinted(paper: str, value: float) -> str:
-    """Blend the tint of a value with a background."""
+    """Blend the tint of a value with a background, and return the colour."""
     *colour, strength = map(float, re.findall(r"[\d.]+", signed_tint(value, 1.0)))
     channels = [int(paper[i : i + 2], 16) for i in (1, 3, 5)]
     mixed = (strength * c + (1 - strength) * p for c, p in zip(colour, channels, strict=True))

@@ -1,4 +1,4 @@
-"""The first screen of `make trace`, and what a terminal can show: by hand, then laws, then ends."""
+"""The text of `make trace`: first screen, all tensors, and capabilities of the terminal."""
 
 import io
 import re
@@ -28,7 +28,7 @@ def trace():
 
 
 def words(text):
-    """List the texts between spaces and bars."""
+    """Split a text at spaces and bars, without escape sequences."""
     return re.sub(r"[▁-█▉-▏#]", " ", ESCAPE.sub("", text)).split()
 
 
@@ -72,7 +72,7 @@ def test_first_screen_prints_the_numbers_of_the_run(switches):
     if "decoder_only" in switches:
         names = ("embedding.vectors", *(f"layers.0.{name}_residual.added" for name in SUBLAYERS))
         weights, labels = WEIGHTS.removeprefix("encoder."), example.following
-    # The weights of the sentence without padding.
+    # Attention weights of the second sentence, which has no padding.
     tensors = [*(run[name].value for name in names), run[weights].value[1], logits.softmax(-1)]
     loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten())
     wanted = [format_number(value) for tensor in tensors for value in tensor.flatten().tolist()]
@@ -88,7 +88,7 @@ def test_walk_text_fits_the_width_and_breaks_only_long_names(trace, width):
     for tell in (first_screen, walk_text, every_value):
         text, wide = (tell(trace, CONFIG, Terminal(columns)) for columns in (width, 1000))
         assert sorted(re.findall(NUMBER, text)) == sorted(re.findall(NUMBER, wide))
-        if width == 20:  # too narrow for a number: only the numbers are kept
+        if width == 20:  # too narrow: compare only the numbers
             continue
         assert max(map(len, text.splitlines())) <= width
         new = set(words(text)) - set(words(wide))
@@ -123,7 +123,7 @@ def test_fold_keeps_an_axis_with_its_size():
     assert fold("", 10) == [""]
 
 
-# What a stream leads to.
+# Terminal capabilities of a stream.
 
 
 class Screen(io.TextIOWrapper):

@@ -1,4 +1,4 @@
-"""The trace of a run: names, axes, values, gradients, and no cost while it is off."""
+"""The trace of a run: names, axes, values, gradients, and no cost while tracing is off."""
 
 import dataclasses
 import gc
@@ -23,7 +23,7 @@ from twelve_lab.trace.trace import _step
 
 
 class LearnerAttention(nn.Module):
-    """What somebody might write in a notebook."""
+    """Attention as a learner might write it in a notebook."""
 
     def __init__(self, d_model):
         super().__init__()
@@ -43,7 +43,7 @@ def halve(x):
 
 
 class Halver(nn.Module):
-    """A forward without an annotation of its own, and a method beside it."""
+    """Module whose forward has no annotations, unlike its other method."""
 
     def forward(layer, x):
         return halve(halve(x))
@@ -54,7 +54,7 @@ class Halver(nn.Module):
 
 
 class Turned(nn.Module):
-    """A forward that confuses its axes."""
+    """Module whose forward swaps the names of two axes."""
 
     def forward(self, x: Float[Tensor, "row column"]):
         turned: Float[Tensor, "column row"] = x
@@ -62,7 +62,7 @@ class Turned(nn.Module):
 
 
 class Louder(LearnerAttention):
-    """A forward that calls the one that it overrides."""
+    """Module whose forward calls super().forward."""
 
     def forward(self, x: Float[Tensor, "batch seq d_model"]):
         louder: Float[Tensor, "batch seq d_model"] = 2 * super().forward(x)
@@ -70,7 +70,7 @@ class Louder(LearnerAttention):
 
 
 class Around(nn.Module):
-    """A module that holds another."""
+    """Module that wraps another module."""
 
     def __init__(self, inside):
         super().__init__()
@@ -81,7 +81,7 @@ class Around(nn.Module):
 
 
 class Outer(nn.Module):
-    """A module that calls itself through another."""
+    """Module that calls itself recursively through a wrapper."""
 
     def forward(self, x):
         seen: Float[Tensor, "rows n"] = x
@@ -89,7 +89,7 @@ class Outer(nn.Module):
 
 
 class Ops(TorchDispatchMode):
-    """List the operations that run."""
+    """Record the names of the operations that run."""
 
     def __init__(self):
         super().__init__()
@@ -97,7 +97,7 @@ class Ops(TorchDispatchMode):
 
     @classmethod
     def _should_skip_dynamo(cls):
-        return False  # or the first operation imports the compiler
+        return False  # otherwise, the first operation imports the compiler
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         self.names.append(str(func))
@@ -105,7 +105,7 @@ class Ops(TorchDispatchMode):
 
 
 def run_cell(path, code):
-    """Run the code of a notebook cell and return its names."""
+    """Run the code of a notebook cell and return its namespace."""
     path.write_text(code)
     names = {"torch": torch, "Float": Float, "Tensor": Tensor, "Trace": Trace}
     exec(compile(code, str(path), "exec"), names)
@@ -129,7 +129,7 @@ def trace():
 
 @pytest.fixture(autouse=True)
 def _hook():
-    """Check that no test leaves a trace function."""
+    """Check that no test leaves a trace function installed."""
     before = sys.gettrace()
     yield
     assert sys.gettrace() is before
@@ -138,7 +138,7 @@ def _hook():
 def test_trace_keeps_copies_of_the_values_of_the_run(trace):
     torch.testing.assert_close(trace["logits"].value, run(example.model()).detach())
     with Trace() as traced:
-        count: Float[Tensor, "rows n"] = 3  # no tensor
+        count: Float[Tensor, "rows n"] = 3  # not a tensor
         first: Float[Tensor, "rows n"] = torch.ones(1, count) * 2
         first.zero_()
     assert list(traced) == ["first"] and traced["first"].value.tolist() == [[2, 2, 2]]
@@ -147,7 +147,7 @@ def test_trace_keeps_copies_of_the_values_of_the_run(trace):
 MINE, LOUDER, X = LearnerAttention(3).double(), Louder(3).double(), torch.ones(2, 5, 3).double()
 ATTENTION = ["asked", "matches", "blended", "blended#2"]
 HALVER = nn.Sequential(Halver())
-# A module, what runs while it is traced, and the names of the tensors.
+# A module to trace (or None), the code to run, and the expected tensor names.
 RUNS = {
     "a learner's module": (MINE, lambda m: m(X), ATTENTION),
     "super().forward": (LOUDER, lambda m: m(X), [*ATTENTION, "louder"]),
@@ -189,7 +189,7 @@ def test_trace_does_not_reuse_the_name_of_a_deleted_module():
         alive = weakref.ref(module)
         del module
         gc.collect()
-        # As long as the block is open, nothing else can have its address.
+        # The open trace keeps the module alive, so no other object can reuse its address.
         assert alive() is not None
 
 
@@ -380,7 +380,7 @@ def test_trace_only_rejects_a_name_without_a_tensor():
             scores: Float[Tensor, "one n"] = torch.zeros(1, 1)  # noqa: F841
             two: Float[Tensor, "one n"] = torch.zeros(1, 1)  # noqa: F841
     with pytest.raises(ZeroDivisionError), Trace(only="scores"):
-        raise ZeroDivisionError  # what the block raises is not hidden
+        raise ZeroDivisionError  # Trace does not suppress errors of the block
 
 
 def test_trace_gradients_are_those_of_autograd():
@@ -400,7 +400,7 @@ def test_trace_gradients_are_those_of_autograd():
 NEAREST = [
     ("encoder.layers.0.self_attention.score", r"encoder\.layers\.0\.self_attention\.scores"),
     ("my.scores", r"encoder\..*self_attention\.scores"),
-    # A similar name comes before one with the same ending.
+    # Similar names rank above names with the same ending.
     ("decoder.layers.0.cros_attention.weights", r"decoder.layers.0.cross_attention.weights"),
     ("mean", r"[^,]*, [^,]*, [^,]*$"),
 ]

@@ -26,7 +26,7 @@ STEPS = 12
 
 @pytest.fixture
 def logits_and_labels(draw, draw_ids, sizes) -> tuple[torch.Tensor, torch.Tensor]:
-    """Draw logits, and labels of which some are ignored."""
+    """Draw logits and labels; some labels are IGNORED."""
     logits = draw(sizes.batch, sizes.tgt, sizes.tgt_vocab).requires_grad_()
     labels = draw_ids(sizes.tgt_vocab, sizes.batch, sizes.tgt, lowest=0)
     labels[0, 1] = labels[1, 3] = IGNORED
@@ -34,7 +34,7 @@ def logits_and_labels(draw, draw_ids, sizes) -> tuple[torch.Tensor, torch.Tensor
 
 
 def distinct_batch(step: int) -> Batch:
-    """Return the sentences of the distinct-size example with another word in each step."""
+    """Return the distinct-size example, with a first source word that depends on the step."""
     src = distinct.src.clone()
     src[:, 0] = 1 + step % 10
     return Batch(src, distinct.tgt, distinct.labels, distinct.src_mask, distinct.tgt_mask)
@@ -52,12 +52,12 @@ def random_ids(step: int) -> torch.Tensor:
 
 
 def copying(step: int) -> Batch:
-    """Return words to copy."""
+    """Return a batch whose source, target and labels are equal."""
     return Batch(*[random_ids(step)] * 3)
 
 
 def small_run(checkpoint: Path | None, after_step=None) -> tuple[list[float], Transformer]:
-    """Train a model with dropout, whose random state a checkpoint has to restore."""
+    """Train a model with dropout, so a checkpoint must restore the random state."""
     model = small_model(dropout=0.2)
     losses = train(
         model,
@@ -96,7 +96,7 @@ def finished(path) -> Path:
 
 
 def assert_same_run(run: tuple[list[float], Transformer]) -> None:
-    """Compare losses and weights, bit for bit, with an uninterrupted run."""
+    """Check that losses and weights are bitwise equal to those of an uninterrupted run."""
     (losses, model), (expected, uninterrupted) = run, uninterrupted_run()
     assert losses == expected
     assert_close(model.state_dict(), uninterrupted.state_dict(), rtol=0.0, atol=0.0)
@@ -124,7 +124,7 @@ def test_shift_gives_each_position_the_word_before_as_input():
     ],
 )
 def test_cross_entropy_of_two_words_with_label_smoothing(label, smoothing, expected):
-    # Scores 0 and ln 3: probabilities 1/4 and 3/4.
+    # Scores of 0 and ln 3 give probabilities of 1/4 and 3/4.
     logits = torch.tensor([[[0.0, math.log(3.0)]]])
     loss = cross_entropy(logits, torch.tensor([[label]]), label_smoothing=smoothing)
     assert loss.item() == pytest.approx(expected, abs=1e-12)
@@ -209,7 +209,7 @@ def test_train_uses_training_mode_and_restores_the_mode_of_every_part(mode):
 
     def measured(step: int) -> Batch:
         asked.append(step)
-        model.eval()  # as a batch that depends on what the model says
+        model.eval()  # like a batch function that evaluates the model
         return copying(step)
 
     def look(done: int, loss: float) -> None:
@@ -263,8 +263,8 @@ def test_checkpoint_is_written_every_save_every_steps_and_at_the_end(path):
 
 
 def test_checkpoint_is_complete_on_the_disk_before_it_is_renamed(path, monkeypatch):
-    # A killed process leaves its buffers to the operating system; a power failure loses them.
-    # Ctrl-C while torch wrote a file became an OSError, or ended the process by std::terminate.
+    # The operating system keeps the buffers of a killed process; a power failure loses them.
+    # Ctrl-C while torch writes a file can raise an OSError or abort through std::terminate.
     order, replace, save = [], os.replace, torch.save
     monkeypatch.setattr(torch, "save", lambda x, file: order.append(type(file)) or save(x, file))
     monkeypatch.setattr(os, "fsync", lambda file: order.append(os.fstat(file).st_size))
@@ -295,7 +295,7 @@ def test_checkpoint_is_loaded_on_the_cpu_and_cannot_run_code(finished, monkeypat
 
 
 def test_checkpoint_contains_the_random_state_of_the_gpu(path, monkeypatch):
-    # Without a GPU: the model claims to be on one, and torch.cuda is replaced.
+    # This needs no GPU: the model pretends to be on one, and the test patches torch.cuda.
     model, saved, restored = small_model(), torch.arange(5, dtype=torch.uint8), []
     on_gpu = SimpleNamespace(device=torch.device("cuda:0"))
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
@@ -415,12 +415,12 @@ def test_checkpoint_is_written_through_a_link(tmp_path):
 @pytest.mark.parametrize("damage", ["empty", "cut", "one bit", "text", "another file"])
 def test_damaged_checkpoint_is_rejected_and_kept(tmp_path, path, damage):
     content = whole_checkpoint()
-    if hasattr(os, "mkfifo"):  # reading one would wait for ever
+    if hasattr(os, "mkfifo"):  # reading a pipe would block forever
         os.mkfifo(tmp_path / "pipe.pt")
         with pytest.raises(ValueError, match=r"cannot resume from pipe\.pt: not a file\."):
             small_run(tmp_path / "pipe.pt")
     torch.save(small_model().state_dict(), tmp_path / "weights.pt")
-    # The middle of the file is in the weights or in the state of Adam.
+    # The middle of the file belongs to the weights or to the state of Adam.
     middle = len(content) // 2
     damaged = {
         "empty": b"", "cut": content[:-100], "text": b"no checkpoint",
@@ -443,7 +443,7 @@ def test_edited_checkpoint_is_rejected_before_a_weight_changes(unchecked, finish
     assert_close(model.state_dict(), before, rtol=0.0, atol=0.0)
 
 
-# Losses that are not finite
+# Non-finite losses
 
 
 def make_loss_nan(model: Transformer) -> None:
@@ -485,7 +485,7 @@ def test_train_stops_before_a_step_that_is_not_finite(path, damage, loss, norm):
 
 
 def test_train_names_a_batch_without_labels_also_on_a_gpu(monkeypatch):
-    # Labels are not read on a GPU, nor under torch.compile.
+    # train does not inspect labels on a GPU or under torch.compile.
     monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
     unlabelled = Batch(random_ids(0), random_ids(0), torch.full((32, LENGTH), IGNORED))
     with pytest.raises(FloatingPointError, match="All labels of this batch are ignored"):
@@ -507,7 +507,7 @@ def try_to_train(**settings: object) -> list[float]:
     return train(small_model(), **{"batch": copying, "steps": 4, "warmup": 1} | settings)
 
 
-# A call, then, indented, its error message.
+# Each call, followed by its error message on indented lines.
 TABLE = """\
 # shift
 shift(ids(5, 0))

@@ -1,4 +1,4 @@
-"""Lesson 12: the Transformer. test_oracle and test_same_as_pytorch compare all its numbers."""
+"""Lesson 12: the Transformer. test_oracle and test_same_as_pytorch compare all its values."""
 
 import copy
 import math
@@ -164,8 +164,8 @@ def test_untrained_transformer_has_the_loss_of_a_uniform_guess(draw_ids, tie_wei
     )  # fmt: skip
     src, tgt, labels = (draw_ids(40, 16, 8, lowest=0) for _ in range(3))
     loss = F.cross_entropy(model(src, tgt).flatten(0, 1), labels.flatten())
-    # Logits of standard deviation s put the loss s²/2 above ln(vocab), and s starts near 1.
-    # Over 20 seeds the loss was 0.1 to 0.8 above; a tied table of deviation 1 adds 12.
+    # Logits with standard deviation s raise the loss to ln(vocab) + s²/2, and s starts near 1.
+    # Over 20 seeds, the loss rose by 0.1 to 0.8. A tied embedding with deviation 1 would add 12.
     assert math.log(40.0) < loss < math.log(40.0) + 1.0
 
 
@@ -178,8 +178,8 @@ def test_transformer_applies_dropout_exactly_where_the_paper_does(monkeypatch, s
 
     monkeypatch.setattr(F, "dropout", record)
     model(src, tgt)
-    # Two inputs; in an encoder layer one attention, two residuals and one feed-forward layer; in
-    # a decoder layer two attentions, three residuals and one feed-forward layer.
+    # Two inputs. Each encoder layer has one attention, two residuals and one feed-forward layer.
+    # Each decoder layer has two attentions, three residuals and one feed-forward layer.
     assert calls == [(0.1, True)] * (2 + 2 * 4 + 2 * 6)
     calls.clear()
     model.eval()(src, tgt)

@@ -1,4 +1,4 @@
-"""without: each part of a language model removed for a while, and nothing else."""
+"""without: temporarily remove one part of a language model, and nothing else."""
 
 import copy
 import math
@@ -57,7 +57,7 @@ def remove_rotation(layer: nn.Module) -> None:
     layer.self_attention.rotary = None
 
 
-# The same effect by other means: zero weights, other weights, another module.
+# The same ablation by other means: zero weights, other weights, another module.
 BY_OTHER_MEANS = {
     "head 1.2": zero_head, "attention 1": zero("self_attention.w_o.weight"),
     "feed-forward 1": zero("feed_forward.down.weight"), "rotation 1": remove_rotation,
