@@ -25,8 +25,8 @@ class Linear(nn.Module):
         ValueError: If a size is below 1, or bias is not a bool.
 
     Source:
-        Weight layout of torch.nn.Linear: (d_out, d_in), so that one row computes one output
-        feature. Papers write the same layer as x W with W of (d_in, d_out). Initialization:
+        Weight layout of torch.nn.Linear: (d_out, d_in), so each row computes one output
+        feature. Papers write the same layer as x W with W of shape (d_in, d_out). Initialization:
         Glorot and Bengio (2010), with zero biases.
     """
 
