@@ -1,6 +1,6 @@
 """The Transformer, layer by layer, on twelve numbers you can check by hand.
 
-Names are listed in reading order: each layer uses only the names above it.
+The names are in reading order: each layer uses only those above it.
 """
 
 # Written by `make catalogue` from the list of steps.

@@ -226,7 +226,7 @@ class LiveSheet:
                 cell.number_format = NUMBER_FORMAT if isinstance(value, float) else "0"
         limit = max((abs(value) for value in block.numbers if math.isfinite(value)), default=0)
         if block.name in self.trace and block.values.is_floating_point() and limit:
-            first, last = (self.places[block.start + at] for at in (0, len(block.numbers) - 1))
+            first, last = (self.places[block.start + n] for n in (0, len(block.numbers) - 1))
             area = ":".join(place.seen_from(sheet.title) for place in (first, last))
             sheet.conditional_formatting.add(area, _scale(limit))
 

@@ -68,11 +68,11 @@ def influence(
     """
     if of not in ("src", "tgt") or (of == "tgt" and tgt is None):
         raise ValueError(f'influence: of must be "src" or a given "tgt", got {of!r}')
-    ids = {name: given for name, given in {"src": src, "tgt": tgt}.items() if given is not None}
-    for name, given in ids.items():
-        check_kind("influence", name, given, "Int")
-        if given.ndim != 2 or not given.numel():
-            shape = tuple(given.shape)
+    ids = {name: x for name, x in {"src": src, "tgt": tgt}.items() if x is not None}
+    for name, x in ids.items():
+        check_kind("influence", name, x, "Int")
+        if x.ndim != 2 or not x.numel():
+            shape = tuple(x.shape)
             raise ValueError(f"influence: {name} must be (batch, position), got shape {shape}")
     if vocab_size is None:
         table = getattr(model, f"{of}_embedding", None)

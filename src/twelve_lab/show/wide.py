@@ -30,11 +30,11 @@ def right(text: str, columns: int) -> str:
 
 def parts(text: str) -> list[str]:
     """Split a text where a line may break. Each part starts with the space that precedes it."""
-    found = []
+    pieces = []
     for space, word in re.findall(r"(\s*)(\S+)", text):
         first, *rest = filter(None, _PART.findall(word)) if width(word) > len(word) else [word]
-        found += [space + first, *rest]
-    return found
+        pieces += [space + first, *rest]
+    return pieces
 
 
 def wrap(text: str, columns: int, **options: bool) -> list[str]:
