@@ -25,9 +25,9 @@ def scaled_dot_product_attention(
         Attention(Q, K, V) = softmax(Q Kᵀ / √d_k) V
 
     Args:
-        query: What each query position looks for.
-        key: What each query is compared with.
-        value: What each key position contributes.
+        query: Query vectors: what each position looks for.
+        key: Key vectors: what each query is compared with.
+        value: Value vectors: what each position contributes.
         attn_mask: True where a query may attend. A query whose keys are all masked gets zeros.
         dropout_p: Probability of dropping a weight. Dropout is applied whenever it is above 0, as
             in torch, so modules pass 0 in eval mode.

@@ -17,11 +17,11 @@ class DecoderLayer(nn.Module):
     """Masked self-attention, cross-attention, feed-forward, each with a residual connection.
 
     Args:
-        d_model: Features of each position.
+        d_model: Number of features at each position.
         num_heads: Number of heads in each attention layer.
-        d_ff: Hidden features of the feed-forward layer; 4 · d_model by default.
-        d_k: Features of a query and a key in each head; d_model / num_heads by default.
-        d_v: Features of a value in each head; d_model / num_heads by default.
+        d_ff: Number of hidden features in the feed-forward layer; 4 · d_model by default.
+        d_k: Number of features of a query and a key in each head; d_model / num_heads by default.
+        d_v: Number of features of a value in each head; d_model / num_heads by default.
         dropout: Dropout probability, the same throughout the layer.
         norm_first: Pre-norm if true, post-norm if false.
         activation: Activation of the feed-forward layer, as in FeedForward.
@@ -72,7 +72,7 @@ class DecoderLayer(nn.Module):
             caches: KV caches of self-attention and cross-attention; see MultiHeadAttention.
 
         Raises:
-            ValueError: If the shapes disagree.
+            ValueError: If the shapes do not match.
         """
         self_cache, cross_cache = caches
         x = self.self_attention_residual(
@@ -90,9 +90,9 @@ class Decoder(nn.Module):
     """A stack of decoder layers, followed by a final norm if the layers are pre-norm.
 
     Args:
-        d_model: Features of each position.
+        d_model: Number of features at each position.
         num_heads: Number of heads in each attention layer.
-        d_ff: Hidden features of each feed-forward layer; 4 · d_model by default.
+        d_ff: Number of hidden features in each feed-forward layer; 4 · d_model by default.
         num_layers: Number of layers, each with its own initial weights.
         norm_first: Pre-norm if true, post-norm if false.
         **layer: Further keyword arguments of DecoderLayer.
@@ -137,7 +137,7 @@ class Decoder(nn.Module):
             caches: KV caches of self-attention and cross-attention in each layer.
 
         Raises:
-            ValueError: If the shapes disagree.
+            ValueError: If the shapes do not match.
         """
         pairs = [(None, None)] * len(self.layers) if caches is None else caches
         sizes = {"layers": len(self.layers), "caches": len(pairs)}

@@ -29,12 +29,12 @@ class LanguageLayer(nn.Module):
     """Causal self-attention, then SwiGLU, each with a residual connection.
 
     Args:
-        d_model: Features of each position.
+        d_model: Number of features at each position.
         num_heads: Number of query heads.
         num_kv_heads: Number of key and value heads; num_heads by default.
-        d_ff: Hidden features of the feed-forward layer; 8/3 · d_model by default.
-        d_k: Features of each head; d_model / num_heads by default.
-        rotary: Rotates queries and keys by their position.
+        d_ff: Number of hidden features in the feed-forward layer; 8/3 · d_model by default.
+        d_k: Number of features of each head; d_model / num_heads by default.
+        rotary: Encoding that rotates queries and keys by their position.
         eps: Epsilon of both norms.
         activation: Activation of SwiGLU's gate.
         bias: Whether the four attention projections add a bias.
@@ -77,7 +77,7 @@ class LanguageLayer(nn.Module):
             cache: Keys and values of earlier positions.
 
         Raises:
-            ValueError: If the shapes disagree.
+            ValueError: If the shapes do not match.
         """
         x = self.self_attention_residual(
             x, lambda normed: self.self_attention(normed, mask, cache=cache)
@@ -90,12 +90,12 @@ class LanguageModel(nn.Module):
 
     Args:
         vocab_size: Number of ids.
-        d_model: Features of each position.
+        d_model: Number of features at each position.
         num_heads: Number of query heads in each layer.
         num_kv_heads: Number of key and value heads in each layer; num_heads by default.
-        d_ff: Hidden features of each feed-forward layer; 8/3 · d_model by default.
+        d_ff: Number of hidden features in each feed-forward layer; 8/3 · d_model by default.
         num_layers: Number of layers, each with its own initial weights.
-        d_k: Features of each head; d_model / num_heads by default.
+        d_k: Number of features of each head; d_model / num_heads by default.
         max_len: Maximum number of positions in a text.
         base: Base of RoPE: the larger the base, the more slowly the later pairs rotate.
         eps: Epsilon of every norm.

@@ -20,7 +20,7 @@ class TokenEmbedding(nn.Module):
 
     Args:
         vocab_size: Number of rows in the table, one for each id.
-        d_model: Features of each row.
+        d_model: Number of features of each row.
         padding_idx: Id whose row starts at zero and is not trained.
         scale: Whether to multiply the vectors by √d_model.
 

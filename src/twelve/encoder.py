@@ -17,11 +17,11 @@ class EncoderLayer(nn.Module):
     """Self-attention, then feed-forward, each with a residual connection.
 
     Args:
-        d_model: Features of each position.
+        d_model: Number of features at each position.
         num_heads: Number of attention heads.
-        d_ff: Hidden features of the feed-forward layer; 4 · d_model by default.
-        d_k: Features of a query and a key in each head; d_model / num_heads by default.
-        d_v: Features of a value in each head; d_model / num_heads by default.
+        d_ff: Number of hidden features in the feed-forward layer; 4 · d_model by default.
+        d_k: Number of features of a query and a key in each head; d_model / num_heads by default.
+        d_v: Number of features of a value in each head; d_model / num_heads by default.
         dropout: Dropout probability, the same throughout the layer.
         norm_first: Pre-norm if true, post-norm if false.
         activation: Activation of the feed-forward layer, as in FeedForward.
@@ -62,7 +62,7 @@ class EncoderLayer(nn.Module):
             src_mask: True where a source position may be attended to.
 
         Raises:
-            ValueError: If the shapes disagree.
+            ValueError: If the shapes do not match.
         """
         x = self.self_attention_residual(
             x, lambda normed: self.self_attention(normed, normed, normed, src_mask)
@@ -74,9 +74,9 @@ class Encoder(nn.Module):
     """A stack of encoder layers, followed by a final norm if the layers are pre-norm.
 
     Args:
-        d_model: Features of each position.
+        d_model: Number of features at each position.
         num_heads: Number of heads in each attention layer.
-        d_ff: Hidden features of each feed-forward layer; 4 · d_model by default.
+        d_ff: Number of hidden features in each feed-forward layer; 4 · d_model by default.
         num_layers: Number of layers, each with its own initial weights.
         norm_first: Pre-norm if true, post-norm if false.
         **layer: Further keyword arguments of EncoderLayer.
@@ -116,7 +116,7 @@ class Encoder(nn.Module):
             src_mask: True where a source position may be attended to; the same in every layer.
 
         Raises:
-            ValueError: If the shapes disagree.
+            ValueError: If the shapes do not match.
         """
         for layer in self.layers:
             x = layer(x, src_mask=src_mask)

@@ -66,7 +66,7 @@ class FastLayerNorm(LayerNorm):
 
     @_checked_as(LayerNorm)
     def forward(self, x: Tensor) -> Tensor:
-        """Compute LayerNorm.forward."""
+        """Compute the same as LayerNorm.forward."""
         return F.layer_norm(x, (self.d_model,), self.weight, self.bias, self.eps)
 
 
@@ -75,7 +75,7 @@ class FastRMSNorm(RMSNorm):
 
     @_checked_as(RMSNorm)
     def forward(self, x: Tensor) -> Tensor:
-        """Compute RMSNorm.forward."""
+        """Compute the same as RMSNorm.forward."""
         return F.rms_norm(x, (self.d_model,), self.weight, self.eps)
 
 
@@ -84,7 +84,7 @@ class FastRotaryEncoding(RotaryEncoding):
 
     @_checked_as(RotaryEncoding)
     def forward(self, heads: Tensor, start: int = 0) -> Tensor:
-        """Compute RotaryEncoding.forward."""
+        """Compute the same as RotaryEncoding.forward."""
         if heads.dtype != self.table.dtype or heads.dtype in HALF:
             return super().forward(heads, start)  # complex numbers need full precision
         check_positions("RotaryEncoding", start, heads.size(2), self.max_len)
@@ -113,7 +113,7 @@ class FastGroupedQueryAttention(GroupedQueryAttention):
     def forward(
         self, x: Tensor, mask: Tensor | None = None, *, cache: KeyValueCache | None = None
     ) -> Tensor:
-        """Compute GroupedQueryAttention.forward."""
+        """Compute the same as GroupedQueryAttention.forward."""
         query_heads, key_heads = self._split(self.w_q(x)), self._split(self.w_k(x))
         value_heads = self._split(self.w_v(x))
         if self.rotary is not None:

@@ -23,8 +23,8 @@ class FeedForward(nn.Module):
         FFN(x) = activation(x W_up + b_up) W_down + b_down
 
     Args:
-        d_model: Features of each input and output vector.
-        d_ff: Features of the hidden layer; 4 · d_model by default.
+        d_model: Number of features of each input and output vector.
+        d_ff: Number of features in the hidden layer; 4 · d_model by default.
         activation: "relu", "gelu" (exact: x · Φ(x)), "gelu_tanh" (its approximation with tanh) or
             "silu" (x · sigmoid(x)).
         dropout: Dropout probability after the activation.
@@ -65,7 +65,7 @@ class FeedForward(nn.Module):
             One output vector for each input vector.
 
         Raises:
-            ValueError: If the last axis is not d_model.
+            ValueError: If the last axis does not have size d_model.
         """
         pre_activation: Float[Tensor, "*batch d_ff"] = self.up(x)
         activated: Float[Tensor, "*batch d_ff"] = ACTIVATIONS[self.activation](pre_activation)
@@ -81,9 +81,9 @@ class SwiGLU(nn.Module):
         SwiGLU(x) = (SiLU(x W_gate) ⊙ x W_up) W_down
 
     Args:
-        d_model: Features of each input and output vector.
-        d_ff: Features of the hidden layer. With d_ff = 8/3 · d_model, the three matrices have as
-            many parameters as FeedForward with 4 · d_model.
+        d_model: Number of features of each input and output vector.
+        d_ff: Number of features in the hidden layer. With d_ff = 8/3 · d_model, the three
+            matrices have as many parameters as FeedForward with 4 · d_model.
         activation: Activation of the gate, as in FeedForward. With GELU the layer is called GEGLU.
 
     Raises:
@@ -114,7 +114,7 @@ class SwiGLU(nn.Module):
             One output vector for each input vector.
 
         Raises:
-            ValueError: If the last axis is not d_model.
+            ValueError: If the last axis does not have size d_model.
         """
         gate: Float[Tensor, "*batch d_ff"] = ACTIVATIONS[self.activation](self.gate(x))
         expanded: Float[Tensor, "*batch d_ff"] = self.up(x)

@@ -192,8 +192,8 @@ def greedy_decode(
 
     Raises:
         ValueError: If src is empty, an id is outside the vocabulary, max_len leaves no room for a
-            token or is above the model's, the model is in training mode, a Transformer gets no
-            start_id, a decoder-only model gets one, or a prompt ends in padding.
+            token or exceeds that of the model, the model is in training mode, start_id is missing
+            for a Transformer or present for a decoder-only model, or a prompt ends in padding.
         FloatingPointError: If the logits contain NaN or inf.
 
     Source:
@@ -224,7 +224,7 @@ def sample(
         max_len: Maximum number of tokens, including the start token or the prompt.
         pad_id: Id that pads sentences shorter than the longest one.
         src_mask: True where a position of src may be attended to; usually `padding_mask(src)`.
-        temperature: Divides the logits: below 1, likely words become more likely.
+        temperature: Divisor of the logits: below 1, likely words become more likely.
         top_k: Number of most likely words to sample from; all by default.
         top_p: Sample only from the fewest most likely words whose probabilities sum to at least
             top_p.
@@ -234,7 +234,7 @@ def sample(
 
     Raises:
         FloatingPointError: If the logits contain NaN or inf.
-        ValueError: As in `greedy_decode`, or if temperature is not above 0, top_k is not between 1
+        ValueError: As for `greedy_decode`, or if temperature is not above 0, top_k is not between 1
             and the size of the vocabulary, or top_p is not above 0 and at most 1.
     """
     limits = {"temperature": temperature, "top_k": top_k, "top_p": top_p}
@@ -262,15 +262,15 @@ def next_token_probabilities(
 
     Args:
         logits: One score for each word.
-        temperature: Divides the logits.
-        top_k: Number of words that keep a probability; all by default.
+        temperature: Divisor of the logits.
+        top_k: Number of most likely words to keep; all by default.
         top_p: Keep the fewest most likely words whose probabilities sum to at least top_p.
 
     Returns:
-        Probabilities that sum to 1; zero for the words that are left out.
+        Probabilities that sum to 1; the excluded words have probability 0.
 
     Raises:
-        ValueError: As in `sample`.
+        ValueError: As for `sample`.
 
     Source:
         Holtzman et al. (2020), section 3.1, for top_p, which is applied after top_k.

@@ -29,12 +29,14 @@ class GroupedQueryAttention(nn.Module):
         Grouped(X) = Concat(head_1, ..., head_H) W_O
 
     Args:
-        d_model: Features of each input and output vector.
+        d_model: Number of features of each input and output vector.
         num_heads: Number of query heads.
         num_kv_heads: Number of key and value heads: 1 is multi-query attention, and num_heads, the
             default, is multi-head attention.
-        d_k: Features of a query, a key and a value in each head; d_model / num_heads by default.
-        rotary: Rotates queries and keys by their position. Without it, their order is ignored.
+        d_k: Number of features of a query, key or value in each head; d_model / num_heads by
+            default.
+        rotary: Encoding that rotates queries and keys by their position. Without it, their order is
+            ignored.
         bias: Whether the four projections add a bias.
         dropout: Dropout probability of the attention weights.
 

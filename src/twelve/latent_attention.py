@@ -44,12 +44,12 @@ class LatentAttention(nn.Module):
     are divided by the square root of d_k + d_rotary.
 
     Args:
-        d_model: Features of each input and output vector.
+        d_model: Number of features of each input and output vector.
         num_heads: Number of heads.
-        d_latent: Features of the latent vector.
-        d_k: Features of a query and a key in each head, without the rotated ones;
+        d_latent: Number of features of the latent vector.
+        d_k: Number of features of a query and a key in each head, without the rotated ones;
             d_model / num_heads by default.
-        d_v: Features of a value in each head; d_k by default.
+        d_v: Number of features of a value in each head; d_k by default.
         rotary: Rotates rotary.d_k further features of queries and keys. Without it, their
             order is ignored.
         dropout: Dropout probability of the attention weights.

@@ -17,8 +17,8 @@ class Linear(nn.Module):
         y = x Wᵀ + b
 
     Args:
-        d_in: Features of each input vector.
-        d_out: Features of each output vector.
+        d_in: Number of features of each input vector.
+        d_out: Number of features of each output vector.
         bias: Whether to add b.
 
     Raises:
@@ -57,7 +57,7 @@ class Linear(nn.Module):
             One vector of d_out features for each input vector.
 
         Raises:
-            ValueError: If the last axis is not d_in, or x and the weight differ in dtype.
+            ValueError: If the last axis does not have size d_in, or the dtypes of x and weight differ.
         """
         return F.linear(x, self.weight, self.bias)
 

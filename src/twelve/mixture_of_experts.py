@@ -19,8 +19,8 @@ class MixtureOfExperts(nn.Module):
         MoE(x) = Σ_{i in chosen} softmax(s[chosen])_i SwiGLU_i(x)
 
     Args:
-        d_model: Features of each input and output vector.
-        d_ff: Features of the hidden layer of each expert.
+        d_model: Number of features of each input and output vector.
+        d_ff: Number of features in the hidden layer of each expert.
         num_experts: Number of experts.
         k: Number of experts for each position.
         activation: Activation of the gates in the experts, as in FeedForward.
@@ -60,7 +60,7 @@ class MixtureOfExperts(nn.Module):
             One output vector for each input vector.
 
         Raises:
-            ValueError: If the last axis is not d_model.
+            ValueError: If the last axis does not have size d_model.
         """
         tokens: Float[Tensor, "token d_model"] = x.reshape(-1, self.d_model)
         scores: Float[Tensor, "token expert"] = self.router(tokens)
@@ -94,7 +94,7 @@ class MixtureOfExperts(nn.Module):
             The loss. Its gradient reaches the router through the probabilities alone.
 
         Raises:
-            ValueError: If the last axis is not d_model.
+            ValueError: If the last axis does not have size d_model.
 
         Source:
             Fedus et al. (2021), "Switch Transformers", equations 4 to 6, for k = 1. As in

@@ -24,10 +24,10 @@ class MultiHeadAttention(nn.Module):
         MultiHead(Q, K, V) = Concat(head_1, ..., head_H) W_O
 
     Args:
-        d_model: Features of each input and output vector.
+        d_model: Number of features of each input and output vector.
         num_heads: Number of heads.
-        d_k: Features of a query and a key in each head; d_model / num_heads by default.
-        d_v: Features of a value in each head; d_model / num_heads by default.
+        d_k: Number of features of a query and a key in each head; d_model / num_heads by default.
+        d_v: Number of features of a value in each head; d_model / num_heads by default.
         bias: Whether the four projections add a bias.
         dropout: Dropout probability of the attention weights.
 

@@ -18,7 +18,7 @@ class LayerNorm(nn.Module):
         y = (x - mean) / √(variance + eps) · weight + bias
 
     Args:
-        d_model: Features of each vector.
+        d_model: Number of features of each vector.
         eps: Added to the variance to avoid division by zero for a constant vector.
 
     Raises:
@@ -50,7 +50,7 @@ class LayerNorm(nn.Module):
             beyond 1e19 is infinite in float32, and the vector then becomes bias.
 
         Raises:
-            ValueError: If the last axis is not d_model.
+            ValueError: If the last axis does not have size d_model.
         """
         if x.dtype in HALF:
             # The squares would overflow: compute in float32, as torch's kernel does.
@@ -70,7 +70,7 @@ class RMSNorm(nn.Module):
         y = x / √(mean(x²) + eps) · weight
 
     Args:
-        d_model: Features of each vector.
+        d_model: Number of features of each vector.
         eps: Added to the mean square to avoid division by zero for a zero vector.
 
     Raises:
@@ -101,7 +101,7 @@ class RMSNorm(nn.Module):
             entry beyond 1e19 is infinite in float32, and the vector then becomes 0.
 
         Raises:
-            ValueError: If the last axis is not d_model.
+            ValueError: If the last axis does not have size d_model.
         """
         if x.dtype in HALF:
             return self.forward(x.float()).to(x.dtype)

@@ -27,7 +27,7 @@ def sinusoid(
 
     Args:
         max_len: Number of positions.
-        d_model: Features of each row. If it is odd, the last sine has no cosine.
+        d_model: Number of features of each row. If it is odd, the last sine has no cosine.
         base: The larger the base, the longer the wavelengths of the later features.
 
     Returns:
@@ -57,7 +57,7 @@ class PositionalEncoding(nn.Module):
         encoded[batch, seq] = x[batch, seq] + PE[seq]
 
     Args:
-        d_model: Features of each vector.
+        d_model: Number of features of each vector.
         max_len: Number of positions in the table.
         dropout: Dropout probability of the sum.
 
@@ -114,7 +114,7 @@ class LearnedPositionalEncoding(PositionalEncoding):
     """Add a learned row for its position to each vector.
 
     Args:
-        d_model: Features of each vector.
+        d_model: Number of features of each vector.
         max_len: Number of positions in the table.
         dropout: Dropout probability of the sum.
 

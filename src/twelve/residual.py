@@ -19,7 +19,7 @@ class Residual(nn.Module):
         post-norm:  norm(x + sublayer(x))
 
     Args:
-        d_model: Features of each vector.
+        d_model: Number of features of each vector.
         norm_first: Pre-norm if true, the paper's post-norm if false.
         dropout: Dropout probability of the sublayer's output.
         norm: Norm to use instead of the default LayerNorm(d_model), such as RMSNorm(d_model).
@@ -52,7 +52,7 @@ class Residual(nn.Module):
     def forward(
         self, x: Float[Tensor, "batch seq d_model"], sublayer: Callable[[Tensor], Tensor]
     ) -> Float[Tensor, "batch seq d_model"]:
-        """Add the sublayer's output to its input.
+        """Add the output of the sublayer to x, with a norm before or after.
 
         Args:
             x: The residual stream.

@@ -19,7 +19,7 @@ class RotaryEncoding(nn.Module):
         ω_i = base^(-2i / d_k)
 
     Args:
-        d_k: Features of a query and a key in each head; even, because features rotate in pairs.
+        d_k: Number of features of a query and a key in each head; even, because pairs rotate.
         max_len: Number of positions in the table of angles.
         base: The larger the base, the more slowly the later pairs rotate. The first pair always
             rotates by 1 radian per position.

@@ -128,7 +128,7 @@ def _parts(module: nn.Module) -> dict[str, str]:
 def _build(where: str, table: dict[type, Callable], module: nn.Module) -> nn.Module:
     """Build the counterpart, and copy all parameters that are not in submodules of `_parts`."""
     name = type(module).__name__
-    # The exact class, because a subclass may compute anything.
+    # Require the exact class, because a subclass may compute anything.
     if type(module) not in table:
         known = ", ".join(kind.__name__ for kind in table)
         raise ValueError(f"{where}: unsupported module {name} (supported: {known})")

@@ -22,7 +22,7 @@ from twelve._checks import (
     is_real,
 )
 
-IGNORED = -100  # the label that torch's cross_entropy ignores unless told otherwise
+IGNORED = -100  # the label that torch's cross_entropy ignores by default
 
 
 class Batch(NamedTuple):
@@ -54,7 +54,7 @@ def shift(
 
     Returns:
         tgt: start_id, then every word but the last.
-        labels: every word, IGNORED at padding.
+        labels: every word, with IGNORED at padding.
 
     Raises:
         ValueError: If target does not contain integers with the axes (batch, tgt), or is empty.
@@ -89,7 +89,7 @@ def cross_entropy(
         A scalar: 0 if every label has probability 1, ln(vocab) for uniform probabilities.
 
     Raises:
-        ValueError: If the shapes disagree, label_smoothing is outside [0, 1], a label is not an
+        ValueError: If the shapes do not match, label_smoothing is outside [0, 1], a label is not an
             id, or all labels are ignored. The values of the labels are checked on the CPU only,
             because checking on CUDA would force a synchronization. If all labels are ignored on
             CUDA, the loss is NaN, as in torch.
@@ -131,8 +131,8 @@ def warmup_then_linear(step: int, *, warmup: int, steps: int) -> float:
         ValueError: If warmup or step is not between 0 and steps − 1.
 
     Source:
-        Warm-up as in Vaswani et al. (2017), section 5.3, equation 3. The paper then decays with
-        1/√step, which never reaches 0.
+        Warm-up as in Vaswani et al. (2017), section 5.3, equation 3. The decay of the paper is
+        proportional to 1/√step, which never reaches 0.
     """
     check_between("warmup_then_linear", 0, steps - 1, "steps - 1", warmup=warmup, step=step)
     rise = (step + 1) / max(warmup, 1)
@@ -176,7 +176,7 @@ def train(
             Batch, or the checkpoint is damaged or belongs to another model or other settings.
         FloatingPointError: If a loss or a gradient is not finite. The weights are then those of
             the previous step, and the last checkpoint is unchanged.
-        OSError: If a checkpoint cannot be written. The last one is unchanged.
+        OSError: If a checkpoint cannot be written. The last checkpoint is unchanged.
 
     Source:
         Vaswani et al. (2017), section 5.3, with its β₂ = 0.98. Clipping: Pascanu et al. (2013).

@@ -21,12 +21,12 @@ class Transformer(nn.Module):
     Args:
         src_vocab_size: Number of ids in the source language.
         tgt_vocab_size: Number of ids in the target language.
-        d_model: Features of each position.
+        d_model: Number of features at each position.
         num_heads: Number of heads in each attention layer.
-        d_ff: Hidden features of each feed-forward layer; 4 · d_model by default.
+        d_ff: Number of hidden features in each feed-forward layer; 4 · d_model by default.
         num_layers: Number of encoder layers, and of decoder layers.
-        d_k: Features of a query and a key in each head; d_model / num_heads by default.
-        d_v: Features of a value in each head; d_model / num_heads by default.
+        d_k: Number of features of a query and a key in each head; d_model / num_heads by default.
+        d_v: Number of features of a value in each head; d_model / num_heads by default.
         dropout: Dropout probability, used after the positional encoding, on the attention
             weights, inside the feed-forward layer and on the output of each sublayer.
         norm_first: Pre-norm with a final norm on both stacks if true; the paper's post-norm
@@ -126,7 +126,7 @@ class Transformer(nn.Module):
             The memory: one vector for each source position.
 
         Raises:
-            ValueError: If the shapes disagree, or an id is outside the table.
+            ValueError: If the shapes do not match, or an id is outside the table.
         """
         embedded = self.src_embedding(src)
         src_input: Float[Tensor, "batch src d_model"] = self.positional_encoding(embedded)
@@ -154,7 +154,7 @@ class Transformer(nn.Module):
             Logits: one score for each word of the target vocabulary at each position.
 
         Raises:
-            ValueError: If the shapes disagree, or an id is outside the table.
+            ValueError: If the shapes do not match, or an id is outside the table.
         """
         embedded = self.tgt_embedding(tgt)
         tgt_input: Float[Tensor, "batch tgt d_model"] = self.positional_encoding(embedded)
@@ -187,7 +187,7 @@ class Transformer(nn.Module):
             Logits: one score for each word of the target vocabulary at each position.
 
         Raises:
-            ValueError: If the shapes disagree, or an id is outside its table.
+            ValueError: If the shapes do not match, or an id is outside its table.
         """
         memory = self.encode(src, src_mask=src_mask)
         return self.decode(tgt, memory, tgt_mask=tgt_mask, src_mask=src_mask)

@@ -123,7 +123,7 @@ def _list_unrotated(config: Mapping[str, Any]) -> Collection[int]:
 
 
 def _split_fused(tensors: Mapping[str, Stored], sizes: Mapping[str, Any]) -> dict[str, Stored]:
-    """Split the fused matrices of Phi-3 into their parts."""
+    """Split the fused matrices of Phi-3."""
     query_rows = sizes["num_heads"] * sizes["d_k"]
     kv_rows = (sizes["num_kv_heads"] or sizes["num_heads"]) * sizes["d_k"]
     rows_of_parts = {
@@ -231,5 +231,5 @@ def _read(file: Path, parse: Callable[[Path], Any]) -> Any:
         raise ValueError(f"missing file: {file.name}")
     try:
         return parse(file)
-    except Exception as error:  # the libraries raise no narrower type
+    except Exception as error:  # the libraries raise no more specific type
         raise ValueError(f"cannot read {file.name}: {error}") from error
