@@ -26,7 +26,7 @@ def device(name: str | None = None) -> torch.device:
     if chosen.type not in ("cpu", "cuda"):
         try:
             torch.ones(1, dtype=torch.float64, device=chosen).item()
-        except Exception:  # the type depends on the backend
+        except Exception:  # the exception type depends on the backend
             raise ValueError(
                 f"{source}={wanted!r}: the trace needs float64; use cpu or cuda"
             ) from None

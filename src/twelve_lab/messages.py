@@ -2,9 +2,9 @@
 
     message("{name} has shape {got}, expected {expected}", name="scores", got=got, expected=shape)
 
-A template is a whole sentence, so that it can be translated as one. `make catalogue` collects all
+A template is a whole sentence, so it can be translated as a unit. `make catalogue` collects all
 templates in locale/twelve_lab.pot. The environment variable TWELVE_LANG selects a language when the
-lab is imported, and `language("zh")` afterwards.
+lab is imported; `language("zh")` changes the language afterwards.
 """
 
 import os

@@ -20,7 +20,7 @@ def expect(kind: type[Exception]) -> Iterator[None]:
         kind: Type of the expected error.
 
     Raises:
-        AssertionError: If the block raises nothing. Any other error passes through.
+        AssertionError: If the block raises nothing. An error of another type propagates.
     """
     try:
         yield

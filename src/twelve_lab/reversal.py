@@ -2,7 +2,7 @@
 
 The new position of a digit depends on the sequence length, so the model has to attend to the
 mirrored position of the source. Sequences whose digits sum to a multiple of ten are held out: no
-training batch contains one.
+training batch contains any of them.
 """
 
 from collections.abc import Callable
@@ -46,7 +46,7 @@ def batch(step: int, *, seed: int = 0, size: int = 64) -> Batch:
 
 
 def held_out(count: int = 512) -> Batch:
-    """Draw sequences that training never sees, the same every time.
+    """Draw held-out sequences, which training never sees; every call returns the same ones.
 
     Args:
         count: Number of sequences.

@@ -33,7 +33,7 @@ def first_screen(trace: Trace, config: dict[str, object], terminal: Terminal = P
 
     Args:
         trace: The run.
-        config: Its switches, for the heading.
+        config: Switches of the run, for the heading.
         terminal: Terminal to format the text for.
     """
     width = terminal.width

@@ -26,7 +26,7 @@ class Terminal(NamedTuple):
     """The properties of an output stream.
 
     Attributes:
-        width: Columns.
+        width: Number of columns.
         colour: Whether the stream shows colours and bold text.
         blocks: Whether the stream shows block characters.
     """
@@ -77,7 +77,7 @@ class Terminal(NamedTuple):
         Args:
             share: Fraction from 0 to 1.
             length: Number of columns in a full bar.
-            lit: Whether to draw it in green instead of grey.
+            lit: Whether to draw the bar in green instead of grey.
         """
         if not self.blocks:
             return "#" * round(share * length)
@@ -124,8 +124,8 @@ def side_by_side(panels: Iterable[Sequence[str]], width: int, gap: int) -> list[
 
     Args:
         panels: Blocks of lines, which may contain colour codes.
-        width: Columns.
-        gap: Columns between two blocks.
+        width: Number of columns.
+        gap: Number of columns between two blocks.
     """
     rows: list[list[Sequence[str]]] = [[]]
     for panel in panels:

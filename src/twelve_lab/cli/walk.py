@@ -50,7 +50,7 @@ def walk_text(
 
     Args:
         trace: The run.
-        config: Its switches, for the heading.
+        config: Switches of the run, for the heading.
         terminal: Terminal to format the text for.
         every_value: Whether to print the values of every tensor, not only those of the checkpoints.
     """

@@ -24,8 +24,8 @@ vocabulary = ("<pad>", "cat", "dog", "fish")
 # Created outside inference mode and on the CPU, whatever is active at the first import.
 with torch.inference_mode(False), torch.device("cpu"):
     src = torch.tensor([[0, 1], [2, 3]])
-    # The source reversed and shifted right. Id 0 is also the start of the sentence, so the target
-    # mask is never built from `tgt != 0`.
+    # The source, reversed and shifted right. Id 0 is also the start token, so the target mask is
+    # never computed from `tgt != 0`.
     tgt = torch.tensor([[0, 1], [0, 3]])
     labels = torch.tensor([[1, -100], [3, 2]])
     # The next word at each position of the source: the labels of the decoder-only model. The first
@@ -103,7 +103,8 @@ def language_model(*, num_kv_heads: int = 1, tie_weights: bool = True) -> Langua
     """Build the decoder-only model with the same weights, in float64 and eval mode.
 
     The two query heads of width 2 come from the block h2 and use RoPE. SwiGLU takes its gate and
-    its down-projection from the encoder's feed-forward layer, its up-projection from the decoder's.
+    its down-projection from the encoder's feed-forward layer, its up-projection from
+    that of the decoder.
 
     Args:
         num_kv_heads: 1 for the first key and value head of h2, 2 for both.
@@ -144,10 +145,10 @@ def trace(
     on: torch.device | str | None = None,
     **switches: object,
 ) -> Trace:
-    """Run the model on the twelve numbers and keep every tensor.
+    """Run the model on the twelve numbers and trace every tensor.
 
     Args:
-        decoder_only: Whether the decoder-only model reads the source sentences.
+        decoder_only: Whether to run the decoder-only model, on the source sentences.
         padding: Whether to use the source padding mask.
         loss: Whether to also trace the loss and the padding mask, which is computed from the ids.
         grad: Whether to make gradients readable after a backward pass.

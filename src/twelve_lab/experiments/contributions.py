@@ -82,8 +82,8 @@ def contributions(
 
     Raises:
         ValueError: If the model is not a LanguageModel, there is more than one text, a token is
-            outside the vocabulary, or another part writes to the stream, so that the parts do not
-            add up to the logit.
+            outside the vocabulary, or another part writes to the stream, so the parts do not add
+            up to the logit.
     """
     if not isinstance(model, LanguageModel):
         kind = type(model).__name__

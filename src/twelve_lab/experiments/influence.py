@@ -41,7 +41,7 @@ def influence(
     tolerance: float = 1e-9,
     **masks: Tensor | None,
 ) -> Influence:
-    """Replace each token by every other id and mark which outputs change.
+    """Replace each token with every other id and mark which outputs change.
 
     Two sentences of two tokens give a 4x4 grid that distinguishes batch from position, although
     both have size 2. A block diagonal means that sentences do not see each other. A lower triangle
@@ -58,7 +58,7 @@ def influence(
         **masks: Masks, passed to the model unchanged.
 
     Returns:
-        The map.
+        The influence map.
 
     Raises:
         ValueError: If `of` is neither "src" nor "tgt", `of` is "tgt" without tgt, ids are not

@@ -18,7 +18,7 @@ class FourBack(NamedTuple):
     """Results of a layer trained to name the digits one, two, three and four positions back.
 
     Attributes:
-        percent: Percentage of right answers for each of the four distances.
+        percent: Percentage of correct answers for each of the four distances.
         weights: Mean attention weights from the last digit to the last seven digits.
     """
 
@@ -66,7 +66,7 @@ def four_digits(kv_heads: int) -> list[float]:
         kv_heads: Number of key and value heads: 1, 2 or 4.
 
     Returns:
-        Percentage of right answers for each of the four digits.
+        Percentage of correct answers for each of the four digits.
     """
 
     def labels(ids: Tensor) -> Tensor:

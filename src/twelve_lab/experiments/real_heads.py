@@ -52,7 +52,7 @@ def read(name: str) -> RealHeads:
 
 
 def by_distance(what: str) -> dict[str, Float[Tensor, " distance"]]:
-    """Read the averages of head 16.0 over keys 0, 1, 2, ... tokens back, in ten texts.
+    """Read the averages of head 16.0 for keys 0, 1, 2, ... tokens back, over ten texts.
 
     Args:
         what: "weight", or "score" for the value before softmax.

@@ -15,7 +15,7 @@ from twelve_lab.experiments.digits import DIGITS, draw_digits, train
 WIDTH, NUMBERS = 16, torch.float64
 SPEEDS = 10000.0 ** (-torch.arange(0, WIDTH, 2, dtype=NUMBERS) / WIDTH)  # radians per position
 TRAINED, LONGER = 32, 128  # lengths of the texts whose first digit is marked
-FAST = SPEEDS * (TRAINED - 1) > 2 * math.pi  # pairs that training saw at every angle
+FAST = SPEEDS * (TRAINED - 1) > 2 * math.pi  # pairs that reach every angle in training
 
 
 class TwoBack(NamedTuple):

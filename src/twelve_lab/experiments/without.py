@@ -41,7 +41,7 @@ def without(model: LanguageModel, *parts: str) -> Iterator[LanguageModel]:
     Raises:
         ValueError: If the model is not a LanguageModel, or has no such part, layer or head; inside
             the block, if the model is deep-copied or pickled.
-        RuntimeError: On leaving the block, if a block that began later is still open.
+        RuntimeError: On leaving the block, if a block opened later is still open.
     """
     if not isinstance(model, LanguageModel):
         raise ValueError(f"without: model must be a LanguageModel, got a {type(model).__name__}")

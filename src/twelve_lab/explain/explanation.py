@@ -105,7 +105,7 @@ class Symbols(Digits):
         return f"{self.short(element.name)}{place(element.axes, element.index)}"
 
     def short(self, name: str) -> str:
-        """Drop the path that an operand shares with the module."""
+        """Drop the path prefix that an operand shares with the module."""
         return name.removeprefix(f"{self.path}.") if self.path else name
 
     def total(self, tree: Total | Dot, outer: int) -> str:

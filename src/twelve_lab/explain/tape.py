@@ -356,7 +356,7 @@ class Tape(TorchDispatchMode):
     def _keep(self, func, name, args, kwargs, before, result) -> None:
         outputs = result if isinstance(result, tuple | list) else (result,)
         if (name in MOVES or _is_lookup(name, args)) and func._overloadname != "dtype":
-            # Some forms of these operations cannot run on cells.
+            # Some overloads of these operations cannot run on cells.
             with suppress(RuntimeError, TypeError, IndexError, NotImplementedError):
                 moved = self._move(func, name, args, kwargs, before, result)
                 moved = moved if isinstance(moved, tuple | list) else (moved,)

@@ -16,7 +16,7 @@ from twelve_lab.show.table import Block, Labels, Table, Value
 def format_number(value: float, decimals: int = 4) -> str:
     """Format one number so that rounding noise in its last bits cannot change the text.
 
-    A tie, or a value within 1e-8 of one (at 4 decimals), rounds away from zero.
+    A tie, or a value within 1e-8 of a tie (at 4 decimals), rounds away from zero.
 
     Args:
         value: A float, an int or a bool.

@@ -140,7 +140,7 @@ def by_night(colour: str, *, line: bool = False) -> str:
     """Return the dark-page version of a colour: lightness inverted, hue and chroma kept.
 
     Args:
-        colour: As "#rrggbb". The colours of faces do not change.
+        colour: Colour in the form "#rrggbb". The colours of faces do not change.
         line: Whether the colour is for a line, which must stand out from the page, or an area.
     """
     if colour in (FACE_INK, *COATS.values()):

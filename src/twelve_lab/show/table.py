@@ -212,7 +212,7 @@ def as_plain_tensor(x: Any) -> Tensor:
         x = torch.tensor(x, dtype=torch.float64 if floats else None)
     if x.is_meta:
         raise ValueError(f"x, of shape {tuple(x.shape)}, is on the meta device: it has no numbers")
-    if x.is_complex() or x.dtype == torch.uint64:  # which does not fit into int64
+    if x.is_complex() or x.dtype == torch.uint64:  # int64 cannot represent all of uint64
         raise ValueError(f"x must hold real numbers, not {x.dtype}")
     x = x.detach().cpu().to_dense()
     return x.double() if x.is_floating_point() else x if x.dtype == torch.bool else x.long()

@@ -43,7 +43,7 @@ def wrap(text: str, columns: int, **options: bool) -> list[str]:
     Args:
         text: Text to wrap. A text without wide characters is passed to `textwrap.wrap`.
         columns: Maximum width of a line, unless a single word is wider.
-        options: Arguments of `textwrap.wrap`.
+        options: Further arguments of `textwrap.wrap`.
     """
     if width(text) == len(text):
         return textwrap.wrap(text, columns, **options)

@@ -15,7 +15,7 @@ class Listener(Protocol):
     """Receives the events of a line tracer."""
 
     def on_call(self, frame: FrameType, notes: Annotated) -> Any:
-        """Handle the start of a call. Return an object that identifies it, or None to ignore it."""
+        """Handle the start of a call. Return an identifier for it, or None to ignore the call."""
 
     def on_assignment(self, call: Any, assignment: Assignment, value: object) -> None:
         """Handle a finished assignment."""
@@ -43,7 +43,7 @@ class LineTracer:
     coverage run continues afterwards.
 
     Args:
-        listener: Receives the events.
+        listener: Receiver of the events.
     """
 
     def __init__(self, listener: Listener) -> None:
@@ -54,7 +54,7 @@ class LineTracer:
         self._outer_lines = True
 
     def start(self, here: FrameType) -> None:
-        """Start tracing, including the frame that holds the `with` statement.
+        """Start tracing, including the frame that contains the `with` statement.
 
         Raises:
             RuntimeError: If another line tracer is active in this thread, because the outer

@@ -224,7 +224,7 @@ class Trace(Mapping[str, Traced]):
         return self._entries[name]
 
     def __contains__(self, name: object) -> bool:
-        # Mapping would call __getitem__, which searches for near names before it fails.
+        # Mapping would call __getitem__, which searches for similar names before it fails.
         return name in self._entries
 
     def __iter__(self) -> Iterator[str]:
