@@ -57,7 +57,7 @@ class Linear(nn.Module):
             One vector of d_out features for each input vector.
 
         Raises:
-            ValueError: If the last axis does not have size d_in, or the dtypes of x and weight differ.
+            ValueError: If the last axis does not have size d_in, or the dtypes do not match.
         """
         return F.linear(x, self.weight, self.bias)
 
