@@ -6,7 +6,7 @@ try:
     from twelve_lab.cli import main
 except KeyboardInterrupt:
     sys.exit(130)
-except ValueError as error:  # TWELVE_LANG names no language
+except ValueError as error:  # TWELVE_LANG names an unknown language
     sys.exit(f"error: {error}")
 
 sys.exit(main())

@@ -18,14 +18,14 @@ def save(
     path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, settings: dict[str, Any],
     losses: list[float],
 ) -> None:  # fmt: skip
-    """Write everything that the next step depends on; its index is the number of losses."""
+    """Save the state that the next step needs; the index of that step is the number of losses."""
     device = next(model.parameters()).device
     state = {
         "description": _describe(model, settings), "model": model.state_dict(),
         "optimizer": optimizer.state_dict(), "losses": losses, "random": torch.get_rng_state(),
         "random_cuda": torch.cuda.get_rng_state(device) if device.type == "cuda" else None,
     }  # fmt: skip
-    # Into memory first: Ctrl-C while torch writes to a file of Python can abort the process.
+    # To memory first: Ctrl-C while torch writes to a Python file object can abort the process.
     content = io.BytesIO()
     torch.save(state, content)
     # A unique name, because another run may be writing the same checkpoint.
@@ -34,7 +34,7 @@ def save(
         with aside.open("wb") as file:
             file.write(content.getbuffer())
             os.fsync(file.fileno())
-        # Renaming is atomic: whenever the run is killed, the old or the new file is complete.
+        # Renaming is atomic: a killed run leaves a complete file, either the old or the new one.
         os.replace(aside, path)
     except OSError as error:
         problem = f"cannot write checkpoint {path.name}: {error}"
@@ -46,7 +46,7 @@ def save(
 def resume(
     path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, settings: dict[str, Any]
 ) -> list[float]:
-    """Restore the state of a checkpoint and return the losses up to there."""
+    """Restore the state saved in a checkpoint and return the losses so far."""
     path.parent.mkdir(parents=True, exist_ok=True)
     if not path.exists():
         return []
@@ -64,14 +64,14 @@ def resume(
         if state["random_cuda"] is not None and torch.cuda.is_available():
             torch.cuda.set_rng_state(state["random_cuda"], next(model.parameters()).device)
         losses = [float(loss) for loss in state["losses"]]
-        # Last, so that an error above leaves the weights as they were.
+        # Last, so that an error above leaves the weights unchanged.
         model.load_state_dict(state["model"])
     return losses
 
 
 def _read(path: Path) -> dict[str, Any]:
     with _explained(path):
-        # Reading a named pipe would wait for ever.
+        # Reading a named pipe would block forever.
         if not path.is_file():
             raise ValueError("not a file")
         # torch.load does not verify the checksums in the file.
@@ -88,13 +88,13 @@ def _explained(path: Path) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        # The type of error depends on which byte is damaged.
+        # The exception type depends on which byte is damaged.
         message = f"cannot resume from {path.name}: {error}. Move it away to start again"
         raise ValueError(f"train: {message}") from error
 
 
 def _describe(model: nn.Module, settings: dict[str, Any]) -> list[str]:
-    """Describe settings, shapes, modules and frozen weights, which must agree to resume."""
+    """Describe the settings, shapes, modules and frozen weights, which a resumed run must share."""
     tensors = model.state_dict().items()
     shapes = [f"{name} of {x.dtype} in shape {tuple(x.shape)}" for name, x in tensors]
     parts = [line.strip() for line in repr(model).splitlines()]

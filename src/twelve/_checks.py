@@ -1,4 +1,4 @@
-"""Argument checks: each raises a ValueError in one sentence with names and numbers."""
+"""Argument checks: each raises a one-sentence ValueError with the names and values at fault."""
 
 import inspect
 import math
@@ -14,7 +14,7 @@ from jaxtyping import AbstractArray
 from torch import Tensor, nn
 
 Function = TypeVar("Function")
-# What a tensor must be for each jaxtyping annotation.
+# The test for each jaxtyping annotation, and a description for error messages.
 KINDS: dict[str, tuple[Callable[[Tensor], bool], str]] = {
     "Float": (torch.is_floating_point, "a floating-point tensor"),
     "Int": (lambda x: x.dtype in (torch.int64, torch.int32), "a tensor of int64 or int32 ids"),
@@ -26,17 +26,18 @@ _thread = threading.local()
 def checked(function: Function) -> Function:
     """Check each tensor argument against its annotation before the function runs.
 
-    An axis named like an attribute of `self` must have its value, and an axis named twice must
-    have one size. The size of `_key` is not compared, and `#key` may also be 1. Only the
-    outermost call is checked: a model checks its input once, and its layers do not check again.
-    torch.compile and torch.export see the function alone.
+    The size of an axis named after an attribute of `self` must equal that attribute, and an axis
+    named twice must have the same size both times. The size of `_key` is not compared, and the
+    size of `#key` may also be 1. Only the outermost call is checked: a model checks its input
+    once, and its layers do not check again. torch.compile and torch.export skip the check.
 
     Args:
         function: A function, or a method of a module, with annotations such as
             `x: Float[Tensor, "batch seq d_model"]` or `start: int`.
 
     Raises:
-        ValueError: By the decorated function, if an argument does not fit its annotation.
+        ValueError: When the decorated function is called with an argument that does not match its
+            annotation.
     """
     signature = inspect.signature(function, eval_str=True)
     notes = {name: _read(parameter.annotation) for name, parameter in signature.parameters.items()}
@@ -68,7 +69,7 @@ def checked(function: Function) -> Function:
 
 
 def _read(annotation: Any) -> tuple[str, list[str]] | None:
-    """Read kind and axes of `Float[Tensor, "axes"]`, also inside `... | None`."""
+    """Return the kind and the axes of `Float[Tensor, "axes"]`, also inside `... | None`."""
     for note in (annotation, *get_args(annotation)):
         if isinstance(note, type) and issubclass(note, AbstractArray):
             return note.__name__.partition("[")[0], note.dim_str.split()
@@ -88,11 +89,11 @@ def _check_arguments(
         if kind == "Float":
             floats[name] = x
     if isinstance(owner, nn.Module):
-        # A table of positions is a buffer.
+        # A layer may have no parameters: the table of positions is a buffer.
         for name, x in islice(chain(owner.named_parameters(), owner.named_buffers()), 1):
             floats[name.rpartition(".")[2]] = x
     different = len({x.dtype for x in floats.values()}) > 1
-    # Autocast converts different dtypes.
+    # Autocast allows different dtypes, because it converts them.
     if different and not torch.is_autocast_enabled(next(iter(floats.values())).device.type):
         listed = ", ".join(f"{name} has {x.dtype}" for name, x in floats.items())
         raise ValueError(f"{where}: all arguments must have one dtype, got {listed}")
@@ -116,7 +117,7 @@ def _check_axes(
         if plain.startswith("_") or plain.isdigit() or ("#" in axis and size == 1):
             continue
         fixed = getattr(owner, plain, None)
-        # A subclass may have a part that is named like an axis, such as `query`.
+        # A subclass may have a submodule named like an axis, such as `query`.
         fixed = fixed if isinstance(fixed, Integral) else None
         expected, source = known.get(plain, (fixed, ""))
         if expected is None:
@@ -132,41 +133,41 @@ def _broadcasts(shape: Sequence[int], target: Sequence[int]) -> bool:
 
 
 def check_kind(where: str, name: str, value: object, kind: str) -> None:
-    """Reject a value that is not a tensor of the kind "Float", "Int" or "Bool"."""
+    """Reject a value that is not a tensor of the given kind: "Float", "Int" or "Bool"."""
     accepts, wanted = KINDS[kind]
     if not isinstance(value, Tensor) or not accepts(value):
         raise ValueError(f"{where}: {name} must be {wanted}, got {described(value)}")
 
 
 def shows(*names: str) -> Callable[[nn.Module], str]:
-    """Make the extra_repr of a layer, which lists the named attributes in print(model)."""
+    """Return an extra_repr that lists the named attributes of a layer in print(model)."""
     return lambda layer: ", ".join(f"{name}={getattr(layer, name)!r}" for name in names)
 
 
 def described(value: object) -> str:
-    """Describe a value for an error message: dtype and shape of a tensor, else its type."""
+    """Describe a value for an error message: dtype and shape if it is a tensor, else its type."""
     if isinstance(value, Tensor):
         return f"{value.dtype} in shape {tuple(value.shape)}"
     return f"a {type(value).__name__}"
 
 
 def printable(text: str) -> str:
-    """Escape the characters of foreign text that could control a terminal."""
+    """Escape the characters of untrusted text that could control a terminal."""
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 def _is_integer(value: object) -> bool:
-    """Accept integers of Python and NumPy, and the symbols of torch.export, but no bool."""
+    """Return whether a value is a Python or NumPy integer or a torch.export symbol, not a bool."""
     return isinstance(value, Integral | torch.SymInt) and not isinstance(value, bool)
 
 
 def is_real(value: object) -> bool:
-    """Accept real numbers, but no bool."""
+    """Return whether a value is a real number and not a bool."""
     return isinstance(value, Real) and not isinstance(value, bool)
 
 
 def check_positive(where: str, **sizes: int) -> None:
-    """Reject a size that is not an integer of at least 1."""
+    """Reject a size that is not a positive integer."""
     for name, size in sizes.items():
         if not _is_integer(size) or size < 1:
             raise ValueError(f"{where}: {name} must be an integer of at least 1, got {size!r}")
@@ -181,14 +182,14 @@ def check_divisible(where: str, advice: str = "", /, **sizes: int) -> None:
 
 
 def check_heads(where: str, d_model: int, num_heads: int, **widths: int | None) -> None:
-    """Reject a d_model that the heads cannot share, unless all widths of a head are given."""
+    """Reject a d_model that num_heads does not divide, unless all head widths are given."""
     if None in widths.values():
         advice = f"choose another num_heads or give {' and '.join(widths)}"
         check_divisible(where, advice, d_model=d_model, num_heads=num_heads)
 
 
 def check_between(where: str, least: int, most: int, limit: str, **numbers: int) -> None:
-    """Reject a number that is not an integer from `least` to `most`; `limit` names the bound."""
+    """Reject a number that is not an integer from `least` to `most`; `limit` describes `most`."""
     for name, number in numbers.items():
         if not _is_integer(number) or not least <= number <= most:
             raise ValueError(
@@ -198,7 +199,7 @@ def check_between(where: str, least: int, most: int, limit: str, **numbers: int)
 
 
 def check_positions(where: str, start: int, count: int, max_len: int) -> None:
-    """Reject positions from `start` on that are outside a table of max_len rows."""
+    """Reject `count` positions from `start` on if they exceed a table of max_len rows."""
     check_between(where, 0, max_len, "max_len", start=start)
     if start + count > max_len:
         raise ValueError(
@@ -208,7 +209,7 @@ def check_positions(where: str, start: int, count: int, max_len: int) -> None:
 
 
 def check_switch(where: str, **switches: bool) -> None:
-    """Reject a switch that is not a bool, such as the word "no", which Python takes for true."""
+    """Reject a switch that is not a bool, such as the string "no", which is truthy."""
     for name, value in switches.items():
         if not isinstance(value, bool):
             raise ValueError(f"{where}: {name} must be True or False, got {value!r}")
@@ -221,16 +222,16 @@ def check_dropout(where: str, dropout: float) -> None:
 
 
 def check_above_zero(where: str, **numbers: Real) -> None:
-    """Reject a number that is not finite and above 0."""
+    """Reject a number that is not positive and finite."""
     for name, number in numbers.items():
         if not is_real(number) or not 0.0 < number < math.inf:
             raise ValueError(f"{where}: {name} must be above 0 and finite, got {number!r}")
 
 
 def check_equal(where: str, what: str, **values: object) -> None:
-    """Reject values that must be equal and are not."""
+    """Reject values that are not all equal."""
     first, *others = values.values()
-    # Compared pair by pair: while torch.export runs, a size may be a symbol, which has no hash.
+    # No set of values: under torch.export a size may be a symbol, which is not hashable.
     if any(other != first for other in others):
         plain = {name: tuple(v) if isinstance(v, tuple) else v for name, v in values.items()}
         listed = ", ".join(f"{name} has {value}" for name, value in plain.items())
@@ -238,10 +239,10 @@ def check_equal(where: str, what: str, **values: object) -> None:
 
 
 def check_mask(where: str, mask: Tensor, scores_shape: Sequence[int], name: str = "mask") -> None:
-    """Reject a mask that is not boolean, or would change the shape (batch, head, query, key).
+    """Reject a mask that is not boolean or does not broadcast to (batch, head, query, key).
 
-    Three axes would broadcast against (head, query, key): with as many sentences as heads, each
-    head would silently get the mask of another sentence.
+    A mask with three axes is rejected because it would broadcast against (head, query, key). If
+    there were as many sentences as heads, each head would silently get the mask of one sentence.
     """
     check_kind(where, name, mask, "Bool")
     axes, shape = "(batch, head, query, key)", tuple(mask.shape)

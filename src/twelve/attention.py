@@ -25,12 +25,12 @@ def scaled_dot_product_attention(
         Attention(Q, K, V) = softmax(Q Kᵀ / √d_k) V
 
     Args:
-        query: What each query position looks for.
-        key: What each key position is matched by.
-        value: What each key position contributes.
-        attn_mask: True where a query may attend. A query that may attend to no key gets zeros.
-        dropout_p: Probability of dropping a weight. It applies whenever it is above 0, as in
-            torch: a module passes 0 in eval mode.
+        query: Query vectors: what each position looks for.
+        key: Key vectors: what each query is compared with.
+        value: Value vectors: what each position contributes.
+        attn_mask: True where a query may attend. A query whose keys are all masked gets zeros.
+        dropout_p: Probability of dropping a weight. Dropout is applied whenever it is above 0, as
+            in torch, so modules pass 0 in eval mode.
 
     Returns:
         One weighted average of the values for each query.

@@ -17,18 +17,18 @@ class DecoderLayer(nn.Module):
     """Masked self-attention, cross-attention, feed-forward, each with a residual connection.
 
     Args:
-        d_model: Features of each position.
-        num_heads: Number of heads of both attentions.
-        d_ff: Hidden features of the feed-forward layer; 4 · d_model by default.
-        d_k: Features of a query and a key in each head; d_model / num_heads by default.
-        d_v: Features of a value in each head; d_model / num_heads by default.
-        dropout: Probability of every dropout in the layer.
+        d_model: Number of features at each position.
+        num_heads: Number of heads in each attention layer.
+        d_ff: Number of hidden features in the feed-forward layer; 4 · d_model by default.
+        d_k: Number of features of a query and a key in each head; d_model / num_heads by default.
+        d_v: Number of features of a value in each head; d_model / num_heads by default.
+        dropout: Dropout probability, the same throughout the layer.
         norm_first: Pre-norm if true, post-norm if false.
         activation: Activation of the feed-forward layer, as in FeedForward.
-        bias: Whether the projections of the attentions add a bias.
+        bias: Whether the attention projections add a bias.
 
     Raises:
-        ValueError: If an argument is not valid for one of the parts.
+        ValueError: If an argument is invalid for a submodule.
 
     Source:
         Vaswani et al. (2017), section 3.1 and the right half of figure 1.
@@ -66,13 +66,13 @@ class DecoderLayer(nn.Module):
 
         Args:
             x: The target positions.
-            memory: The encoder's output, from which cross-attention makes keys and values.
+            memory: The encoder's output, from which cross-attention computes keys and values.
             tgt_mask: True where a target position may be attended to.
             src_mask: True where a source position may be attended to.
             caches: KV caches of self-attention and cross-attention; see MultiHeadAttention.
 
         Raises:
-            ValueError: If the shapes disagree.
+            ValueError: If the shapes do not match.
         """
         self_cache, cross_cache = caches
         x = self.self_attention_residual(
@@ -87,21 +87,21 @@ class DecoderLayer(nn.Module):
 
 
 class Decoder(nn.Module):
-    """A stack of decoder layers, with a final norm if they are pre-norm.
+    """A stack of decoder layers, followed by a final norm if the layers are pre-norm.
 
     Args:
-        d_model: Features of each position.
-        num_heads: Number of heads of each attention.
-        d_ff: Hidden features of each feed-forward layer; 4 · d_model by default.
+        d_model: Number of features at each position.
+        num_heads: Number of heads in each attention layer.
+        d_ff: Number of hidden features in each feed-forward layer; 4 · d_model by default.
         num_layers: Number of layers, each with its own initial weights.
         norm_first: Pre-norm if true, post-norm if false.
-        **layer: Further keywords of DecoderLayer.
+        **layer: Further keyword arguments of DecoderLayer.
 
     Raises:
-        ValueError: If num_layers is below 1, or an argument is not valid for a layer.
+        ValueError: If num_layers is below 1, or an argument is invalid for a layer.
 
     Source:
-        Vaswani et al. (2017), section 3.1. The final norm as in Encoder.
+        Vaswani et al. (2017), section 3.1. The final norm is that of Encoder.
     """
 
     def __init__(
@@ -127,7 +127,7 @@ class Decoder(nn.Module):
         src_mask: Bool[Tensor, "#batch #head #tgt _src"] | None = None,
         caches: list[tuple[Cache, Cache]] | None = None,
     ) -> Float[Tensor, "batch tgt d_model"]:
-        """Pass the target sentence through all layers, each with the same memory.
+        """Pass the target sentence through all layers, which share one memory.
 
         Args:
             x: Embedded target tokens with their positions.
@@ -137,7 +137,7 @@ class Decoder(nn.Module):
             caches: KV caches of self-attention and cross-attention in each layer.
 
         Raises:
-            ValueError: If the shapes disagree.
+            ValueError: If the shapes do not match.
         """
         pairs = [(None, None)] * len(self.layers) if caches is None else caches
         sizes = {"layers": len(self.layers), "caches": len(pairs)}

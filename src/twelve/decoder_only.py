@@ -29,18 +29,18 @@ class LanguageLayer(nn.Module):
     """Causal self-attention, then SwiGLU, each with a residual connection.
 
     Args:
-        d_model: Features of each position.
+        d_model: Number of features at each position.
         num_heads: Number of query heads.
         num_kv_heads: Number of key and value heads; num_heads by default.
-        d_ff: Hidden features of the feed-forward layer; 8/3 · d_model by default.
-        d_k: Features of each head; d_model / num_heads by default.
-        rotary: Rotates queries and keys by their position.
+        d_ff: Number of hidden features in the feed-forward layer; 8/3 · d_model by default.
+        d_k: Number of features of each head; d_model / num_heads by default.
+        rotary: Encoding that rotates queries and keys by their position.
         eps: Epsilon of both norms.
-        activation: Activation of the gate of SwiGLU.
-        bias: Whether the four projections of attention add a bias.
+        activation: Activation of SwiGLU's gate.
+        bias: Whether the four attention projections add a bias.
 
     Raises:
-        ValueError: If an argument is not valid for one of the parts.
+        ValueError: If an argument is invalid for a submodule.
 
     Source:
         Touvron et al. (2023), "LLaMA", section 2.2.
@@ -77,7 +77,7 @@ class LanguageLayer(nn.Module):
             cache: Keys and values of earlier positions.
 
         Raises:
-            ValueError: If the shapes disagree.
+            ValueError: If the shapes do not match.
         """
         x = self.self_attention_residual(
             x, lambda normed: self.self_attention(normed, mask, cache=cache)
@@ -90,29 +90,29 @@ class LanguageModel(nn.Module):
 
     Args:
         vocab_size: Number of ids.
-        d_model: Features of each position.
+        d_model: Number of features at each position.
         num_heads: Number of query heads in each layer.
         num_kv_heads: Number of key and value heads in each layer; num_heads by default.
-        d_ff: Hidden features of each feed-forward layer; 8/3 · d_model by default.
+        d_ff: Number of hidden features in each feed-forward layer; 8/3 · d_model by default.
         num_layers: Number of layers, each with its own initial weights.
-        d_k: Features of each head; d_model / num_heads by default.
-        max_len: Maximum number of positions of a text.
+        d_k: Number of features of each head; d_model / num_heads by default.
+        max_len: Maximum number of positions in a text.
         base: Base of RoPE: the larger the base, the more slowly the later pairs rotate.
         eps: Epsilon of every norm.
-        tie_weights: Whether the embedding table is also the output projection. The table then
-            starts with standard deviation 1/√d_model; with 1 the first logits would be √d_model
+        tie_weights: Whether the embedding table is also the output projection. The table is then
+            drawn with standard deviation 1/√d_model; with 1, the initial logits would be √d_model
             times too large.
-        activation: Activation of the gate of SwiGLU.
-        bias: Whether the four projections of each attention add a bias.
-        window: Number of positions that a position may attend to, its own included; all by default.
+        activation: Activation of SwiGLU's gate.
+        bias: Whether the four projections of each attention layer add a bias.
+        window: Number of positions that a position may attend to, including itself; all by default.
 
     Raises:
-        ValueError: If an argument is not valid for one of the parts.
+        ValueError: If an argument is invalid for a submodule.
 
     Source:
         Radford et al. (2018), "Improving Language Understanding by Generative Pre-Training", for a
-        decoder without an encoder; the parts as in Touvron et al. (2023), "LLaMA", section 2.2.
-        Bai et al. (2023), "Qwen Technical Report", section 2.3, for biases of queries, keys and
+        decoder without an encoder. Touvron et al. (2023), "LLaMA", section 2.2, for the layers.
+        Bai et al. (2023), "Qwen Technical Report", section 2.3, for biases on queries, keys and
         values. Jiang et al. (2023), "Mistral 7B", section 2, for the window.
     """
 
@@ -159,7 +159,7 @@ class LanguageModel(nn.Module):
         """Compute the logits of the next word at each position.
 
         Args:
-            ids: Token ids; with caches, the ids after the cached positions.
+            ids: Token ids; with caches, the ids that follow the cached positions.
             caches: KV caches of the layers, from `new_caches`.
             key_mask: True where a position may be attended to, including cached positions; usually
                 `padding_mask(ids)`. Causal masking is applied internally.
@@ -168,7 +168,7 @@ class LanguageModel(nn.Module):
             ValueError: If the ids are not integers with 2 axes, an id is outside the vocabulary,
                 the mask does not cover the text, the caches differ from the layers in number or
                 order or from each other in length, or the text is too long. A call that fails or
-                is interrupted leaves the caches as they were and can be repeated.
+                is interrupted leaves the caches unchanged and can be repeated.
         """
         with all_or_nothing(caches):
             return self.compute_logits(self.run_layers(ids, caches, key_mask))
@@ -206,14 +206,14 @@ class LanguageModel(nn.Module):
     ) -> Bool[Tensor, "#batch 1 _seq _key"] | None:
         """Combine the causal mask, for ids after `start` cached positions, with key_mask."""
         batch, seq = ids.shape
-        # A single new position is the last one: without a window it may attend to all.
+        # A single new position is the last one: without a window, nothing is masked.
         mask = None
         if seq > 1 or (self.window is not None and start + seq > self.window):
             mask = causal_mask(seq, start + seq, window=self.window, device=ids.device)
         if key_mask is None:
             return mask
         check_mask("LanguageModel", key_mask, (batch, 1, 1, start + seq), "key_mask")
-        # A mask of one new position would silently broadcast to all cached positions.
+        # A mask for one new position would silently broadcast to all cached positions.
         lengths = {"key_mask": key_mask.size(-1), "text": start + seq}
         check_equal("LanguageModel", "the numbers of positions", **lengths)
         return key_mask if mask is None else mask & key_mask
@@ -222,7 +222,7 @@ class LanguageModel(nn.Module):
         """Allocate an empty KV cache for every layer.
 
         Args:
-            batch: Number of texts that are continued together.
+            batch: Number of texts continued in parallel.
             max_len: Maximum number of positions.
 
         Raises:
@@ -236,7 +236,7 @@ class LanguageModel(nn.Module):
     def _check_caches(self, caches: list[KeyValueCache]) -> None:
         sizes = {"layers": len(self.layers), "caches": len(caches)}
         check_equal("LanguageModel", "the numbers of layers and caches", **sizes)
-        # A cache of another class may not know its layer.
+        # A cache of another class may lack the attribute `layer`.
         order = [getattr(cache, "layer", None) for cache in caches]
         if any(layer not in (None, index) for index, layer in enumerate(order)):
             raise ValueError(
@@ -251,7 +251,7 @@ class LanguageModel(nn.Module):
     def _load_from_state_dict(
         self, state_dict: dict[str, Tensor], prefix: str, metadata: dict, *others: object
     ) -> None:
-        """Compute the table of angles, which no file contains, in the dtype of assigned weights."""
+        """With assign=True, recompute the unsaved table of angles in the dtype of the weights."""
         weight = state_dict.get(f"{prefix}embedding.weight")
         if weight is not None and metadata.get("assign_to_params_buffers"):
             self.rotary.to_empty(device=weight.device).to(weight.dtype)

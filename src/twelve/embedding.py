@@ -1,4 +1,4 @@
-"""Token embedding: replace each id by its row of a table.
+"""Token embedding: replace each id with its row in a table.
 
 Step 02 | notebooks/02_embedding.ipynb | tests/unit/test_embedding.py
 """
@@ -14,13 +14,13 @@ from twelve._checks import check_between, check_positive, check_switch, checked,
 
 
 class TokenEmbedding(nn.Module):
-    """Replace each token id by its row of a learned table.
+    """Replace each token id with its row in a learned table.
 
         vectors[batch, seq] = table[ids[batch, seq]]
 
     Args:
-        vocab_size: Rows of the table, one for each id.
-        d_model: Features of each row.
+        vocab_size: Number of rows in the table, one for each id.
+        d_model: Number of features of each row.
         padding_idx: Id whose row starts at zero and is not trained.
         scale: Whether to multiply the vectors by √d_model.
 
@@ -63,11 +63,11 @@ class TokenEmbedding(nn.Module):
             ids: Token ids from 0 to vocab_size - 1.
 
         Returns:
-            The row of each id, times √d_model if scale is on.
+            The row of each id, multiplied by √d_model if scale is true.
 
         Raises:
-            ValueError: If ids are not integers with 2 axes, or an id is outside the table. On CUDA
-                an id outside the table ends in a device-side assert instead.
+            ValueError: If ids are not integers with 2 axes, or an id is outside the table. On CUDA,
+                an id outside the table triggers a device-side assert instead.
         """
         try:
             vectors: Float[Tensor, "batch seq d_model"] = F.embedding(

@@ -17,18 +17,18 @@ class EncoderLayer(nn.Module):
     """Self-attention, then feed-forward, each with a residual connection.
 
     Args:
-        d_model: Features of each position.
+        d_model: Number of features at each position.
         num_heads: Number of attention heads.
-        d_ff: Hidden features of the feed-forward layer; 4 · d_model by default.
-        d_k: Features of a query and a key in each head; d_model / num_heads by default.
-        d_v: Features of a value in each head; d_model / num_heads by default.
-        dropout: Probability of every dropout in the layer.
+        d_ff: Number of hidden features in the feed-forward layer; 4 · d_model by default.
+        d_k: Number of features of a query and a key in each head; d_model / num_heads by default.
+        d_v: Number of features of a value in each head; d_model / num_heads by default.
+        dropout: Dropout probability, the same throughout the layer.
         norm_first: Pre-norm if true, post-norm if false.
         activation: Activation of the feed-forward layer, as in FeedForward.
-        bias: Whether the projections of the attention add a bias.
+        bias: Whether the attention projections add a bias.
 
     Raises:
-        ValueError: If an argument is not valid for one of the parts.
+        ValueError: If an argument is invalid for a submodule.
 
     Source:
         Vaswani et al. (2017), section 3.1 and the left half of figure 1.
@@ -62,7 +62,7 @@ class EncoderLayer(nn.Module):
             src_mask: True where a source position may be attended to.
 
         Raises:
-            ValueError: If the shapes disagree.
+            ValueError: If the shapes do not match.
         """
         x = self.self_attention_residual(
             x, lambda normed: self.self_attention(normed, normed, normed, src_mask)
@@ -71,22 +71,22 @@ class EncoderLayer(nn.Module):
 
 
 class Encoder(nn.Module):
-    """A stack of encoder layers, with a final norm if they are pre-norm.
+    """A stack of encoder layers, followed by a final norm if the layers are pre-norm.
 
     Args:
-        d_model: Features of each position.
-        num_heads: Number of heads of each attention.
-        d_ff: Hidden features of each feed-forward layer; 4 · d_model by default.
+        d_model: Number of features at each position.
+        num_heads: Number of heads in each attention layer.
+        d_ff: Number of hidden features in each feed-forward layer; 4 · d_model by default.
         num_layers: Number of layers, each with its own initial weights.
         norm_first: Pre-norm if true, post-norm if false.
-        **layer: Further keywords of EncoderLayer.
+        **layer: Further keyword arguments of EncoderLayer.
 
     Raises:
-        ValueError: If num_layers is below 1, or an argument is not valid for a layer.
+        ValueError: If num_layers is below 1, or an argument is invalid for a layer.
 
     Source:
-        Vaswani et al. (2017), section 3.1. A pre-norm residual stream leaves the last layer
-        without a norm, so the stack adds a final one: Xiong et al. (2020), figure 1b.
+        Vaswani et al. (2017), section 3.1. The residual stream leaves a pre-norm layer
+        unnormalized, so the stack adds a final norm: Xiong et al. (2020), figure 1b.
     """
 
     def __init__(
@@ -109,14 +109,14 @@ class Encoder(nn.Module):
         *,
         src_mask: Bool[Tensor, "#batch #head #src #src"] | None = None,
     ) -> Float[Tensor, "batch src d_model"]:
-        """Pass the source sentence through all layers, which gives the memory of the decoder.
+        """Pass the source sentence through all layers to compute the decoder's memory.
 
         Args:
             x: Embedded source tokens with their positions.
             src_mask: True where a source position may be attended to; the same in every layer.
 
         Raises:
-            ValueError: If the shapes disagree.
+            ValueError: If the shapes do not match.
         """
         for layer in self.layers:
             x = layer(x, src_mask=src_mask)

@@ -1,4 +1,4 @@
-"""The same layers on torch's fused kernels: the same numbers, but no intermediates to trace.
+"""The same layers on torch's fused kernels: the same outputs, but no intermediates to trace.
 
 `make_fast(model)` swaps them into a model. Parameters and state_dict stay the same.
 """
@@ -23,15 +23,15 @@ from twelve.rotary_positions import RotaryEncoding
 __all__ = ["make_fast"]
 
 CACHE_LINE = 64  # bytes
-# Methods that compute no output.
+# Methods that do not affect the output; subclasses may override them.
 SETUP = {"__init__", "_apply", "extra_repr"}
 
 
 def make_fast(model: nn.Module) -> nn.Module:
-    """Replace the layers of a model, in place, by the same layers on fused kernels.
+    """Replace the layers of a model, in place, with versions on fused kernels.
 
     Also packs all parameters into one contiguous buffer. Subclasses that override a method of the
-    computation are left as they are.
+    computation are left unchanged.
 
     Args:
         model: Any module that contains layers of this package.
@@ -51,7 +51,7 @@ def make_fast(model: nn.Module) -> nn.Module:
 
 
 def _checked_as(plain: type[nn.Module]) -> Callable[[Callable], Callable]:
-    """Check the arguments of a fast forward as the plain layer annotates them."""
+    """Check the arguments of a fast forward against the annotations of the plain layer."""
     annotations = inspect.unwrap(plain.forward).__annotations__
 
     def decorate(forward: Callable) -> Callable:
@@ -66,7 +66,7 @@ class FastLayerNorm(LayerNorm):
 
     @_checked_as(LayerNorm)
     def forward(self, x: Tensor) -> Tensor:
-        """Compute LayerNorm.forward."""
+        """Compute the same as LayerNorm.forward."""
         return F.layer_norm(x, (self.d_model,), self.weight, self.bias, self.eps)
 
 
@@ -75,7 +75,7 @@ class FastRMSNorm(RMSNorm):
 
     @_checked_as(RMSNorm)
     def forward(self, x: Tensor) -> Tensor:
-        """Compute RMSNorm.forward."""
+        """Compute the same as RMSNorm.forward."""
         return F.rms_norm(x, (self.d_model,), self.weight, self.eps)
 
 
@@ -84,9 +84,9 @@ class FastRotaryEncoding(RotaryEncoding):
 
     @_checked_as(RotaryEncoding)
     def forward(self, heads: Tensor, start: int = 0) -> Tensor:
-        """Compute RotaryEncoding.forward."""
+        """Compute the same as RotaryEncoding.forward."""
         if heads.dtype != self.table.dtype or heads.dtype in HALF:
-            return super().forward(heads, start)  # there are no complex numbers of half precision
+            return super().forward(heads, start)  # complex numbers need full precision
         check_positions("RotaryEncoding", start, heads.size(2), self.max_len)
         sin, cos = self.table[start : start + heads.size(2)].unflatten(-1, (-1, 2)).unbind(-1)
         rotated = torch.complex(heads[..., 0::2], heads[..., 1::2]) * torch.complex(cos, sin)
@@ -99,7 +99,7 @@ class FastMultiHeadAttention(MultiHeadAttention):
     attend = staticmethod(F.scaled_dot_product_attention)
 
     def _split(self, projected: Tensor) -> Tensor:
-        # In the smallest models einops takes longer than the attention.
+        # In the smallest models, einops takes longer than attention itself.
         return projected.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
 
     def _merge(self, context: Tensor) -> Tensor:
@@ -107,13 +107,13 @@ class FastMultiHeadAttention(MultiHeadAttention):
 
 
 class FastGroupedQueryAttention(GroupedQueryAttention):
-    """GroupedQueryAttention on torch's fused attention kernel, which repeats no heads."""
+    """GroupedQueryAttention on torch's fused attention kernel, without repeating heads."""
 
     @_checked_as(GroupedQueryAttention)
     def forward(
         self, x: Tensor, mask: Tensor | None = None, *, cache: KeyValueCache | None = None
     ) -> Tensor:
-        """Compute GroupedQueryAttention.forward."""
+        """Compute the same as GroupedQueryAttention.forward."""
         query_heads, key_heads = self._split(self.w_q(x)), self._split(self.w_k(x))
         value_heads = self._split(self.w_v(x))
         if self.rotary is not None:
@@ -121,7 +121,7 @@ class FastGroupedQueryAttention(GroupedQueryAttention):
             query_heads, key_heads = self.rotary(query_heads, start), self.rotary(key_heads, start)
         if cache is not None:
             key_heads, value_heads = cache(key_heads, value_heads)
-        # The kernel skips the blocks of a causal mask instead of masking them.
+        # With is_causal, the kernel skips masked blocks instead of computing and masking them.
         is_causal = getattr(mask, "is_causal", False)
         if mask is not None and not is_causal:
             check_mask("GroupedQueryAttention", mask, (*query_heads.shape[:3], key_heads.size(2)))
@@ -140,12 +140,12 @@ class FastLanguageModel(LanguageModel):
         self, ids: Tensor, *, caches: list[KeyValueCache] | None = None,
         key_mask: Tensor | None = None,
     ) -> Tensor:  # fmt: skip
-        """Return LanguageModel.forward(...)[:, -1:] without the logits before it."""
+        """Return LanguageModel.forward(...)[:, -1:] without computing earlier logits."""
         with all_or_nothing(caches):
             return self.compute_logits(self.run_layers(ids, caches, key_mask)[:, -1:])
 
     def make_mask(self, ids: Tensor, start: int, key_mask: Tensor | None) -> Tensor | None:
-        """Mark a mask that is causal and nothing else."""
+        """Make the mask, and set its attribute `is_causal` if it is purely causal."""
         mask = super().make_mask(ids, start, key_mask)
         narrow = self.window is not None and self.window < ids.size(1)
         if mask is not None and key_mask is None and start == 0 and not narrow:
@@ -174,17 +174,17 @@ def _fast_class(kind: type[nn.Module]) -> type[nn.Module]:
     return kind
 
 
-@torch.inference_mode(False)  # where the parameters could never be trained
+@torch.inference_mode(False)  # parameters made in inference mode could never be trained
 def _pack(model: nn.Module) -> None:
     """Move all parameters into one contiguous buffer, aligned to cache lines.
 
-    Every step of generation reads all weights, and page lookups take time. Linux backs a large
-    NumPy buffer with large pages.
+    Every decoding step reads all weights, and page-table lookups take time. Linux backs a large
+    NumPy buffer with huge pages.
     """
     parameters = [p for p in model.parameters() if p.device.type == "cpu"]
     if not parameters:
         return
-    import numpy  # only here: the layers need no NumPy
+    import numpy  # imported here, because the layers do not need NumPy
 
     sizes = [math.ceil(p.nbytes / CACHE_LINE) * CACHE_LINE for p in parameters]
     buffer = torch.from_numpy(numpy.empty(sum(sizes) + CACHE_LINE, dtype=numpy.uint8))

@@ -23,10 +23,10 @@ class FeedForward(nn.Module):
         FFN(x) = activation(x W_up + b_up) W_down + b_down
 
     Args:
-        d_model: Features of each input and output vector.
-        d_ff: Features of the hidden layer; 4 · d_model by default.
-        activation: "relu"; "gelu" in its exact form x · Φ(x), or "gelu_tanh", its approximation
-            with tanh; or "silu", x · sigmoid(x).
+        d_model: Number of features of each input and output vector.
+        d_ff: Number of features in the hidden layer; 4 · d_model by default.
+        activation: "relu", "gelu" (exact: x · Φ(x)), "gelu_tanh" (its approximation with tanh) or
+            "silu" (x · sigmoid(x)).
         dropout: Dropout probability after the activation.
         bias: Whether the two linear layers add a bias.
 
@@ -35,7 +35,7 @@ class FeedForward(nn.Module):
             unknown.
 
     Source:
-        Vaswani et al. (2017), section 3.3, equation 2. GELU, its approximation and SiLU from
+        Vaswani et al. (2017), section 3.3, equation 2. GELU, its approximation and SiLU:
         Hendrycks and Gimpel (2016), section 2.
     """
 
@@ -65,7 +65,7 @@ class FeedForward(nn.Module):
             One output vector for each input vector.
 
         Raises:
-            ValueError: If the last axis is not d_model.
+            ValueError: If the last axis does not have size d_model.
         """
         pre_activation: Float[Tensor, "*batch d_ff"] = self.up(x)
         activated: Float[Tensor, "*batch d_ff"] = ACTIVATIONS[self.activation](pre_activation)
@@ -81,16 +81,16 @@ class SwiGLU(nn.Module):
         SwiGLU(x) = (SiLU(x W_gate) ⊙ x W_up) W_down
 
     Args:
-        d_model: Features of each input and output vector.
-        d_ff: Features of the hidden layer. With three matrices, d_ff = 8/3 · d_model has as many
-            parameters as FeedForward with 4 · d_model.
+        d_model: Number of features of each input and output vector.
+        d_ff: Number of features in the hidden layer. With d_ff = 8/3 · d_model, the three
+            matrices have as many parameters as FeedForward with 4 · d_model.
         activation: Activation of the gate, as in FeedForward. With GELU the layer is called GEGLU.
 
     Raises:
         ValueError: If a size is below 1, or the activation is unknown.
 
     Source:
-        Shazeer (2020), equation 6, without biases. Parameter names as in LLaMA's code.
+        Shazeer (2020), equation 6, without biases. Parameter names follow LLaMA's code.
     """
 
     def __init__(self, d_model: int, d_ff: int, *, activation: str = "silu") -> None:
@@ -114,7 +114,7 @@ class SwiGLU(nn.Module):
             One output vector for each input vector.
 
         Raises:
-            ValueError: If the last axis is not d_model.
+            ValueError: If the last axis does not have size d_model.
         """
         gate: Float[Tensor, "*batch d_ff"] = ACTIVATIONS[self.activation](self.gate(x))
         expanded: Float[Tensor, "*batch d_ff"] = self.up(x)

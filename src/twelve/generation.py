@@ -1,4 +1,4 @@
-"""Generation: write a sentence token by token.
+"""Generation: generate a sentence token by token.
 
 Step 14 | notebooks/14_generation.ipynb | tests/unit/test_generation.py
 """
@@ -28,17 +28,17 @@ SourceMask = Bool[Tensor, "#batch #head #query #src"]
 
 
 class KeyValueCache:
-    """KV cache of one attention, with memory for max_len positions allocated at once.
+    """KV cache of one attention layer, allocated once for max_len positions.
 
-    Call it with the key and value heads of new positions: it appends them and returns those of all
-    positions so far. `MultiHeadAttention.forward` takes it as `cache`.
+    Call the cache with the key and value heads of new positions: it appends them and returns the
+    heads of all positions so far. `MultiHeadAttention.forward` calls its argument `cache` this way.
 
     Args:
-        attention: A MultiHeadAttention or GroupedQueryAttention, whose sizes, dtype and device
-            the cache has.
-        batch: Number of sentences that are written together.
+        attention: A MultiHeadAttention or GroupedQueryAttention. The cache has the same sizes,
+            dtype and device.
+        batch: Number of sentences generated in parallel.
         max_len: Maximum number of positions.
-        layer: Index of its layer, if a model has several caches.
+        layer: Index of the layer, if a model has several caches.
 
     Raises:
         ValueError: If a size is below 1.
@@ -50,7 +50,7 @@ class KeyValueCache:
         check_positive(type(self).__name__, batch=batch, max_len=max_len)
         heads, d_k, d_v = self._sizes(attention)
         new_zeros = attention.w_q.weight.new_zeros
-        # A tensor made in inference mode could not be written outside of it.
+        # A tensor created in inference mode cannot be modified in place outside of it.
         with torch.inference_mode(False):
             self.keys = new_zeros(batch, heads, max_len, d_k)
             self.values = new_zeros(batch, heads, max_len, d_v)
@@ -58,7 +58,7 @@ class KeyValueCache:
 
     @staticmethod
     def _sizes(attention: nn.Module) -> tuple[int, int, int]:
-        # With grouped queries, w_k makes fewer heads than w_q.
+        # In grouped-query attention, w_k produces fewer heads than w_q.
         num_kv_heads = attention.w_k.d_out // attention.d_k
         return num_kv_heads, attention.d_k, attention.w_v.d_out // num_kv_heads
 
@@ -77,8 +77,8 @@ class KeyValueCache:
             Keys and values of all positions so far, as views of the cache.
 
         Raises:
-            ValueError: If the cache is full, or keys or values differ from it in shape: copying
-                would broadcast one sentence to all.
+            ValueError: If the cache is full, or the shape of keys or values does not match:
+                copying would silently broadcast one sentence to all.
         """
         start, stop = self.length, self.length + key_heads.size(2)
         keys, values = self.keys[:, :, start:stop], self.values[:, :, start:stop]
@@ -104,9 +104,9 @@ def all_or_nothing(caches: list[KeyValueCache] | None) -> Iterator[None]:
 
 
 class CachedDecoder:
-    """Decode a target a few positions at a time, with a KV cache for every attention.
+    """Decode a target a few positions at a time, with a KV cache for every attention layer.
 
-    Each step returns the logits that one pass over the whole target gives at the same positions.
+    Each step returns the same logits as one pass over the whole target would at these positions.
 
     Args:
         model: The Transformer, in eval mode.
@@ -115,8 +115,8 @@ class CachedDecoder:
         src_mask: True where a source position may be attended to.
 
     Raises:
-        ValueError: If the model or one of its parts is in training mode, memory has not three axes
-            or another d_model, or max_len is below 1.
+        ValueError: If the model or one of its parts is in training mode, memory does not have three
+            axes or the d_model of the model, or max_len is below 1.
     """
 
     @checked
@@ -140,19 +140,19 @@ class CachedDecoder:
         """Compute the logits of the next word at each new position.
 
         Args:
-            tgt: Ids of the new positions, which continue those of earlier steps.
+            tgt: Token ids at the new positions, which follow those of earlier steps.
 
         Returns:
-            Their logits.
+            Logits at the new positions.
 
         Raises:
             ValueError: If the target is longer than max_len. A step that fails or is interrupted
                 changes nothing and can be repeated.
         """
         new = tgt.size(1)
-        # The first new position has the index at which the last step ended.
+        # The new positions begin where the previous step ended.
         x = self.model.positional_encoding(self.model.tgt_embedding(tgt), start=self.length)
-        # A single new position is the last one and may attend to all: it needs no causal mask.
+        # A single new position is the last one and may attend to all: no causal mask is needed.
         mask = causal_mask(new, self.length + new, device=tgt.device) if new > 1 else None
         # Only the first step appends memory; later steps find it in the cross-attention caches.
         memory = self.memory[:, :0] if self.cross_caches[0].length else self.memory
@@ -174,16 +174,16 @@ def greedy_decode(
     end_id: int | Sequence[int] | None = None, max_len: int, pad_id: int = 0,
     src_mask: SourceMask | None = None,
 ) -> Int[Tensor, "batch tgt"]:  # fmt: skip
-    """Write each sentence by repeatedly appending the word with the highest logit.
+    """Generate each sentence by repeatedly appending the word with the highest logit.
 
     Args:
         model: A Transformer or a decoder-only model such as LanguageModel, in eval mode.
-        src: Source token ids. For a decoder-only model they are the prompt, which it continues.
+        src: Source token ids. For a decoder-only model, they are the prompt to continue.
         start_id: Id of the start token; only for a Transformer.
-        end_id: Id that ends a sentence, or several such ids; without it all sentences have
+        end_id: Id that ends a sentence, or several such ids; without one, all sentences have
             max_len tokens.
         max_len: Maximum number of tokens, including the start token or the prompt.
-        pad_id: Fills up sentences that end before the longest one.
+        pad_id: Id that pads sentences shorter than the longest one.
         src_mask: True where a position of src may be attended to; usually `padding_mask(src)`.
             Prompts are padded on the left, because the new tokens follow their last token.
 
@@ -192,12 +192,12 @@ def greedy_decode(
 
     Raises:
         ValueError: If src is empty, an id is outside the vocabulary, max_len leaves no room for a
-            token or is above the model's, the model is in training mode, a Transformer gets no
-            start_id, a decoder-only model gets one, or a prompt ends in padding.
+            token or exceeds that of the model, the model is in training mode, start_id is missing
+            for a Transformer or present for a decoder-only model, or a prompt ends in padding.
         FloatingPointError: If the logits contain NaN or inf.
 
     Source:
-        Vaswani et al. (2017), section 3: "auto-regressive"; the paper decodes by beam search.
+        Vaswani et al. (2017), section 3: "auto-regressive"; the paper decodes with beam search.
     """
     ids = {"start_id": start_id, "end_id": end_id, "pad_id": pad_id}
     choose = partial(torch.argmax, dim=-1)
@@ -212,28 +212,29 @@ def sample(
     src_mask: SourceMask | None = None, temperature: float = 1.0, top_k: int | None = None,
     top_p: float | None = None,
 ) -> Int[Tensor, "batch tgt"]:  # fmt: skip
-    """Write each sentence by repeatedly drawing a word from the model's probabilities.
+    """Generate each sentence by repeatedly sampling a word from the model's probabilities.
 
     Args:
         model: A Transformer or a decoder-only model such as LanguageModel, in eval mode.
         src: Source token ids, or the prompt; see `greedy_decode`.
         start_id: Id of the start token; only for a Transformer.
-        seed: The same seed draws the same sentences, on every device.
-        end_id: Id that ends a sentence, or several such ids; without it all sentences have
+        seed: Random seed. The same seed gives the same sentences on every device.
+        end_id: Id that ends a sentence, or several such ids; without one, all sentences have
             max_len tokens.
         max_len: Maximum number of tokens, including the start token or the prompt.
-        pad_id: Fills up sentences that end before the longest one.
+        pad_id: Id that pads sentences shorter than the longest one.
         src_mask: True where a position of src may be attended to; usually `padding_mask(src)`.
-        temperature: Divides the logits: below 1, likely words become more likely.
-        top_k: Number of words that can be drawn; all by default.
-        top_p: Draw only from the most likely words whose probabilities sum to top_p.
+        temperature: Divisor of the logits: below 1, likely words become more likely.
+        top_k: Number of most likely words to sample from; all by default.
+        top_p: Sample only from the fewest most likely words whose probabilities sum to at least
+            top_p.
 
     Returns:
         The ids, including the start token or the prompt, up to the last end token or max_len.
 
     Raises:
         FloatingPointError: If the logits contain NaN or inf.
-        ValueError: As in `greedy_decode`, or if temperature is not above 0, top_k is not between 1
+        ValueError: As for `greedy_decode`, or if temperature is not above 0, top_k is not between 1
             and the size of the vocabulary, or top_p is not above 0 and at most 1.
     """
     limits = {"temperature": temperature, "top_k": top_k, "top_p": top_p}
@@ -243,8 +244,8 @@ def sample(
 
     def draw(logits: Tensor) -> Tensor:
         probabilities = next_token_probabilities(logits, **limits)
-        # Draw on the CPU, where a seed gives the same numbers whatever the device of the model.
-        # NaN cannot be drawn from; `_generate` raises an error for it at the end.
+        # Sample on the CPU: a seed then gives the same words, whatever the device of the model.
+        # multinomial rejects NaN; `_generate` raises an error for it at the end.
         drawn = torch.multinomial(probabilities.cpu().nan_to_num(1.0), 1, generator=generator)
         return drawn.squeeze(-1).to(logits.device)
 
@@ -257,33 +258,33 @@ def next_token_probabilities(
     logits: Float[Tensor, "*batch vocab"], *, temperature: float = 1.0, top_k: int | None = None,
     top_p: float | None = None,
 ) -> Float[Tensor, "*batch vocab"]:  # fmt: skip
-    """Compute the probabilities that `sample` draws from.
+    """Compute the probabilities that `sample` samples from.
 
     Args:
         logits: One score for each word.
-        temperature: Divides the logits.
-        top_k: Number of words that keep a probability; all by default.
+        temperature: Divisor of the logits.
+        top_k: Number of most likely words to keep; all by default.
         top_p: Keep the fewest most likely words whose probabilities sum to at least top_p.
 
     Returns:
-        Probabilities that sum to 1; zero for the words that are left out.
+        Probabilities that sum to 1; the excluded words have probability 0.
 
     Raises:
-        ValueError: As in `sample`.
+        ValueError: As for `sample`.
 
     Source:
         Holtzman et al. (2020), section 3.1, for top_p, which is applied after top_k.
     """
     _check_limits("next_token_probabilities", logits.size(-1), temperature, top_k, top_p)
-    # Softmax depends on differences only. Without them a small temperature could overflow, and
-    # float32 rounds one below tiny to 0.
+    # Subtracting the maximum does not change softmax. Otherwise a small temperature could cause an
+    # overflow. float32 rounds a temperature below tiny to 0.
     highest, tiny = logits.amax(-1, keepdim=True), torch.finfo(torch.float32).tiny
     scaled: Float[Tensor, "*batch vocab"] = (logits - highest) / max(temperature, tiny)
     if top_k is not None:
         best = scaled.topk(top_k, dim=-1)
         scaled = torch.full_like(scaled, -math.inf).scatter(-1, best.indices, best.values)
     if top_p is not None and top_p < 1.0:
-        # In lower precision a sum of many probabilities is wrong, and a tiny top_p is 0.
+        # In lower precision, a sum of many probabilities is inaccurate, and a tiny top_p is 0.
         best = scaled.double().softmax(-1).sort(dim=-1, descending=True)
         # Keep a token while the probability mass before it is below top_p; the top token stays.
         enough = best.values.cumsum(-1) - best.values >= top_p
@@ -362,7 +363,7 @@ def _prepare_prompt(
                 f"LanguageModel: src_mask must be True at the last position, got False in prompts "
                 f"{rows}; pad prompts on the left"
             )
-        # All new tokens may be attended to.
+        # The new tokens are never padding.
         mask = F.pad(mask.expand(-1, -1, -1, length), (0, max_len - length), value=True)
     # A model from make_fast can compute the logits at the last position only.
     compute = getattr(model, "last_logits", model)

@@ -23,29 +23,31 @@ from twelve.rotary_positions import RotaryEncoding
 
 
 class GroupedQueryAttention(nn.Module):
-    """Self-attention with fewer heads of keys and values than of queries.
+    """Self-attention with fewer key and value heads than query heads.
 
         head_h = Attention(X W_Q^h, X W_K^g, X W_V^g),  g = ⌊h · num_kv_heads / num_heads⌋
         Grouped(X) = Concat(head_1, ..., head_H) W_O
 
     Args:
-        d_model: Features of each input and output vector.
+        d_model: Number of features of each input and output vector.
         num_heads: Number of query heads.
         num_kv_heads: Number of key and value heads: 1 is multi-query attention, and num_heads, the
             default, is multi-head attention.
-        d_k: Features of a query, a key and a value in each head; d_model / num_heads by default.
-        rotary: Rotates queries and keys by their position. Without it the order is unknown.
+        d_k: Number of features of a query, key or value in each head; d_model / num_heads by
+            default.
+        rotary: Encoding that rotates queries and keys by their position. Without it, their order is
+            ignored.
         bias: Whether the four projections add a bias.
         dropout: Dropout probability of the attention weights.
 
     Raises:
         ValueError: If a size is below 1, dropout is outside [0, 1), num_heads is not divisible by
             num_kv_heads, d_model is not divisible by num_heads and d_k is not given, or rotary has
-            another d_k.
+            a different d_k.
 
     Source:
-        Ainslie et al. (2023), "GQA", section 2.2; one head of keys and values: Shazeer (2019).
-        Adjacent query heads share a head, as in LLaMA; the paper does not say which ones do.
+        Ainslie et al. (2023), "GQA", section 2.2; Shazeer (2019) for a single key and value head.
+        Adjacent query heads share a head, as in LLaMA; the paper does not say which do.
     """
 
     def __init__(
@@ -85,10 +87,10 @@ class GroupedQueryAttention(nn.Module):
         """Project, apply RoPE, update the KV cache, repeat KV heads, attend, merge, project.
 
         Args:
-            x: The positions that queries, keys and values are made from.
+            x: Vectors from which queries, keys and values are computed.
             mask: True where a query may attend; broadcasts to (batch, head, query, key).
-            cache: Keys and values of earlier positions, which x continues. The queries attend to
-                all positions, and the mask must cover all.
+            cache: Keys and values of the positions before x. The queries attend to cached and new
+                positions, and the mask must cover all of them.
 
         Raises:
             ValueError: If d_model differs, the mask is not boolean, does not have four axes or does

@@ -18,10 +18,10 @@ class LatentCache(KeyValueCache):
     """KV cache of a LatentAttention: the latents, and the rotated keys that all heads share.
 
     Args:
-        attention: A LatentAttention, whose sizes, dtype and device the cache has.
-        batch: Number of sentences that are written together.
+        attention: A LatentAttention. The cache has the same sizes, dtype and device.
+        batch: Number of sentences generated in parallel.
         max_len: Maximum number of positions.
-        layer: Index of its layer, if a model has several caches.
+        layer: Index of the layer, if a model has several caches.
 
     Raises:
         ValueError: If a size is below 1.
@@ -39,19 +39,19 @@ class LatentAttention(nn.Module):
         Q_h = [X W_Q^h ; RoPE(X W_QR^h)],  K_h = [c W_K^h ; r],  V_h = c W_V^h
         Latent(X) = Concat(Attention(Q_1, K_1, V_1), ..., Attention(Q_H, K_H, V_H)) W_O
 
-    The cache holds c and r, which all heads share. RoPE has features of its own, because a rotated
-    c W_K^h would depend on the position: then W_K could not be moved from the keys to the queries.
-    The scores are divided by the square root of d_k + d_rotary.
+    The cache holds c and r, which all heads share. RoPE is applied to separate features: a rotated
+    c W_K^h would depend on the position, so W_K could not be absorbed into the queries. The scores
+    are divided by the square root of d_k + d_rotary.
 
     Args:
-        d_model: Features of each input and output vector.
+        d_model: Number of features of each input and output vector.
         num_heads: Number of heads.
-        d_latent: Features of the latent vector.
-        d_k: Features of a query and a key in each head without those that rotate;
+        d_latent: Number of features of the latent vector.
+        d_k: Number of features of a query and a key in each head, without the rotated ones;
             d_model / num_heads by default.
-        d_v: Features of a value in each head; d_k by default.
-        rotary: Rotates rotary.d_k further features of queries and keys. Without it the order is
-            unknown.
+        d_v: Number of features of a value in each head; d_k by default.
+        rotary: Rotates rotary.d_k further features of queries and keys. Without it, their
+            order is ignored.
         dropout: Dropout probability of the attention weights.
 
     Raises:
@@ -60,8 +60,8 @@ class LatentAttention(nn.Module):
 
     Source:
         DeepSeek-AI (2024), "DeepSeek-V2", section 2.1, without the compression of queries, as in
-        DeepSeek-V2-Lite. Its code joins W_C and W_R to one matrix, here w_down; W_K and W_V to
-        another one, here w_up; and W_Q and W_QR to w_q.
+        DeepSeek-V2-Lite. Its code concatenates W_C and W_R (here w_down), W_K and W_V (here
+        w_up), and W_Q and W_QR (here w_q).
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class LatentAttention(nn.Module):
         self.dropout = dropout
         self.w_q = Linear(d_model, num_heads * (self.d_k + self.d_rotary), bias=False)
         self.w_down = Linear(d_model, d_latent + self.d_rotary, bias=False)
-        # The features of twelve's RMSNorm are d_model, which a trace expects to be one size.
+        # Not twelve's RMSNorm: its axis is named d_model, whose size must not change in a trace.
         self.norm = nn.RMSNorm(d_latent, eps=1e-6)
         self.w_up = Linear(d_latent, num_heads * (self.d_k + self.d_v), bias=False)
         self.w_o = Linear(num_heads * self.d_v, d_model, bias=False)
@@ -99,10 +99,10 @@ class LatentAttention(nn.Module):
         """Project, apply RoPE, update the cache, expand the latents, attend, merge, project.
 
         Args:
-            x: The positions that queries, keys and values are made from.
+            x: Vectors from which queries, keys and values are computed.
             mask: True where a query may attend; broadcasts to (batch, head, query, key).
-            cache: Latents of earlier positions, which x continues. The queries attend to all
-                positions, and the mask must cover all.
+            cache: Latents of the positions before x. The queries attend to cached and new
+                positions, and the mask must cover all of them.
 
         Returns:
             One vector of d_model features for each position of x.

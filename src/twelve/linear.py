@@ -17,16 +17,16 @@ class Linear(nn.Module):
         y = x Wᵀ + b
 
     Args:
-        d_in: Features of each input vector.
-        d_out: Features of each output vector.
+        d_in: Number of features of each input vector.
+        d_out: Number of features of each output vector.
         bias: Whether to add b.
 
     Raises:
         ValueError: If a size is below 1, or bias is not a bool.
 
     Source:
-        Weight layout of torch.nn.Linear: (d_out, d_in), so that one row computes one output
-        feature. Papers write the same layer as x W with W of (d_in, d_out). Initialization:
+        Weight layout of torch.nn.Linear: (d_out, d_in), so each row computes one output
+        feature. Papers write the same layer as x W with W of shape (d_in, d_out). Initialization:
         Glorot and Bengio (2010), with zero biases.
     """
 
@@ -57,7 +57,7 @@ class Linear(nn.Module):
             One vector of d_out features for each input vector.
 
         Raises:
-            ValueError: If the last axis is not d_in, or x and the weight differ in dtype.
+            ValueError: If the last axis does not have size d_in, or the dtypes do not match.
         """
         return F.linear(x, self.weight, self.bias)
 

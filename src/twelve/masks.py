@@ -12,14 +12,14 @@ from twelve._checks import check_positive, checked
 
 @checked
 def padding_mask(ids: Int[Tensor, "batch key"], pad_id: int = 0) -> Bool[Tensor, "batch 1 1 key"]:
-    """Allow every key that is a real token.
+    """Allow attention to every key that is not padding.
 
     Args:
         ids: Token ids of the keys.
         pad_id: Id of the padding token.
 
     Returns:
-        True where the token is not padding; broadcasts over head and query.
+        True where the token is not padding; broadcasts over heads and queries.
 
     Raises:
         ValueError: If ids are not integers with the axes (batch, key).
@@ -36,12 +36,12 @@ def causal_mask(
     Args:
         query_len: Number of queries, which are the *last* positions of the sequence.
         key_len: Number of keys; query_len by default. With a KV cache it is larger.
-        window: Number of positions that a query may attend to, its own included; all by default.
+        window: Number of positions that a query may attend to, including its own; all by default.
         device: Device of the mask.
 
     Returns:
         True on and below the diagonal that ends in the lower right corner; broadcasts over batch
-        and head.
+        and heads.
 
     Raises:
         ValueError: If a length or the window is below 1, or key_len is below query_len.

@@ -13,16 +13,16 @@ from twelve.linear import Linear
 
 
 class MixtureOfExperts(nn.Module):
-    """Send each position to its k best experts, and add their weighted outputs.
+    """Route each position to its k best experts and sum their weighted outputs.
 
         s = x W_router,  chosen = the k largest of s
         MoE(x) = Σ_{i in chosen} softmax(s[chosen])_i SwiGLU_i(x)
 
     Args:
-        d_model: Features of each input and output vector.
-        d_ff: Features of the hidden layer of each expert.
+        d_model: Number of features of each input and output vector.
+        d_ff: Number of features in the hidden layer of each expert.
         num_experts: Number of experts.
-        k: Number of experts of each position.
+        k: Number of experts for each position.
         activation: Activation of the gates in the experts, as in FeedForward.
 
     Raises:
@@ -30,8 +30,8 @@ class MixtureOfExperts(nn.Module):
             unknown.
 
     Source:
-        Shazeer et al. (2017), section 2.1, without noise, with the softmax after the choice.
-        Experts and sizes as in Mixtral, Jiang et al. (2024), section 2.1.
+        Shazeer et al. (2017), section 2.1, without noise and with softmax after the choice.
+        Experts and sizes follow Mixtral: Jiang et al. (2024), section 2.1.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class MixtureOfExperts(nn.Module):
 
     @checked
     def forward(self, x: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch d_model"]:
-        """Route each position, run each expert on its positions, and add.
+        """Route each position, run each expert on its positions, and sum the outputs.
 
         Args:
             x: Vectors of d_model features, with any number of leading axes.
@@ -60,7 +60,7 @@ class MixtureOfExperts(nn.Module):
             One output vector for each input vector.
 
         Raises:
-            ValueError: If the last axis is not d_model.
+            ValueError: If the last axis does not have size d_model.
         """
         tokens: Float[Tensor, "token d_model"] = x.reshape(-1, self.d_model)
         scores: Float[Tensor, "token expert"] = self.router(tokens)
@@ -72,20 +72,20 @@ class MixtureOfExperts(nn.Module):
             rows, choice = torch.where(chosen == index)
             picked: Float[Tensor, "_picked d_model"] = tokens[rows]
             weighted = gates[rows, choice].unsqueeze(-1) * expert(picked)
-            # Autocast gives the experts another dtype.
+            # Under autocast, the experts return another dtype.
             mixed = mixed.index_add(0, rows, weighted.to(mixed.dtype))
         output: Float[Tensor, "*batch d_model"] = mixed.view_as(x)
         return output
 
     @checked
     def load_balance_loss(self, x: Float[Tensor, "*batch d_model"]) -> Float[Tensor, ""]:
-        """Measure how unequally the positions are spread over the experts.
+        """Measure how unevenly the positions are distributed over the experts.
 
             loss = num_experts · Σ_i share_i · probability_i
 
-        share_i is the number of positions with expert i among their k, divided by the number of
-        positions; probability_i is the mean of its softmax over all experts. The loss is k if all
-        shares are equal. Add a small multiple to the loss of the model.
+        share_i is the fraction of positions that expert i is chosen for. probability_i is the mean
+        over all positions of its softmax probability. The loss is k if all shares are equal. Add a
+        small multiple of it to the loss of the model.
 
         Args:
             x: The input of the layer.
@@ -94,7 +94,7 @@ class MixtureOfExperts(nn.Module):
             The loss. Its gradient reaches the router through the probabilities alone.
 
         Raises:
-            ValueError: If the last axis is not d_model.
+            ValueError: If the last axis does not have size d_model.
 
         Source:
             Fedus et al. (2021), "Switch Transformers", equations 4 to 6, for k = 1. As in

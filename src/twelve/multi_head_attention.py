@@ -24,10 +24,10 @@ class MultiHeadAttention(nn.Module):
         MultiHead(Q, K, V) = Concat(head_1, ..., head_H) W_O
 
     Args:
-        d_model: Features of each input and output vector.
+        d_model: Number of features of each input and output vector.
         num_heads: Number of heads.
-        d_k: Features of a query and a key in each head; d_model / num_heads by default.
-        d_v: Features of a value in each head; d_model / num_heads by default.
+        d_k: Number of features of a query and a key in each head; d_model / num_heads by default.
+        d_v: Number of features of a value in each head; d_model / num_heads by default.
         bias: Whether the four projections add a bias.
         dropout: Dropout probability of the attention weights.
 
@@ -37,10 +37,10 @@ class MultiHeadAttention(nn.Module):
 
     Source:
         Vaswani et al. (2017), section 3.2.2. The matrices of all heads are stored side by side in
-        one matrix, so that one large product replaces num_heads small ones.
+        one matrix, so one large product replaces num_heads small ones.
     """
 
-    # twelve.fast replaces it by torch's kernel.
+    # twelve.fast replaces it with torch's kernel.
     attend = staticmethod(scaled_dot_product_attention)
 
     def __init__(
@@ -75,9 +75,9 @@ class MultiHeadAttention(nn.Module):
         """Project, split into heads, attend in each head, merge, project.
 
         Args:
-            query: The vectors that queries are made from.
-            key: The vectors that keys are made from.
-            value: The vectors that values are made from, at the same positions as key.
+            query: Vectors from which queries are computed.
+            key: Vectors from which keys are computed.
+            value: Vectors from which values are computed, at the same positions as key.
             mask: True where a query may attend; broadcasts to (batch, head, query, key).
             cache: A KV cache. The queries attend to all cached keys, and the mask must cover them.
 

@@ -13,13 +13,13 @@ HALF = (torch.float16, torch.bfloat16)
 
 
 class LayerNorm(nn.Module):
-    """Give each vector mean 0 and variance 1, then apply a learned scale and shift.
+    """Normalize each vector to mean 0 and variance 1, then apply a learned scale and shift.
 
         y = (x - mean) / √(variance + eps) · weight + bias
 
     Args:
-        d_model: Features of each vector.
-        eps: Added to the variance, so that a constant vector does not divide by zero.
+        d_model: Number of features of each vector.
+        eps: Added to the variance to avoid division by zero for a constant vector.
 
     Raises:
         ValueError: If d_model is below 1 or eps is not above 0.
@@ -50,7 +50,7 @@ class LayerNorm(nn.Module):
             beyond 1e19 is infinite in float32, and the vector then becomes bias.
 
         Raises:
-            ValueError: If the last axis is not d_model.
+            ValueError: If the last axis does not have size d_model.
         """
         if x.dtype in HALF:
             # The squares would overflow: compute in float32, as torch's kernel does.
@@ -70,8 +70,8 @@ class RMSNorm(nn.Module):
         y = x / √(mean(x²) + eps) · weight
 
     Args:
-        d_model: Features of each vector.
-        eps: Added to the mean square, so that a zero vector does not divide by zero.
+        d_model: Number of features of each vector.
+        eps: Added to the mean square to avoid division by zero for a zero vector.
 
     Raises:
         ValueError: If d_model is below 1 or eps is not above 0.
@@ -91,17 +91,17 @@ class RMSNorm(nn.Module):
 
     @checked
     def forward(self, x: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch d_model"]:
-        """Scale each vector on the last axis to root mean square 1, then by weight.
+        """Scale each vector on the last axis to unit RMS, then multiply it by weight.
 
         Args:
             x: Vectors of d_model features, with any number of leading axes.
 
         Returns:
-            Vectors of the same direction, if all entries of weight are equal. The square of an
+            Vectors with the direction of x, if all entries of weight are equal. The square of an
             entry beyond 1e19 is infinite in float32, and the vector then becomes 0.
 
         Raises:
-            ValueError: If the last axis is not d_model.
+            ValueError: If the last axis does not have size d_model.
         """
         if x.dtype in HALF:
             return self.forward(x.float()).to(x.dtype)

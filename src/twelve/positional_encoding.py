@@ -27,7 +27,7 @@ def sinusoid(
 
     Args:
         max_len: Number of positions.
-        d_model: Features of each row. If it is odd, the last sine has no cosine.
+        d_model: Number of features of each row. If it is odd, the last sine has no cosine.
         base: The larger the base, the longer the wavelengths of the later features.
 
     Returns:
@@ -37,7 +37,7 @@ def sinusoid(
         ValueError: If a size is below 1, or the base is not above 0.
 
     Source:
-        Vaswani et al. (2017), section 3.5. The paper has an even d_model and base 10000.
+        Vaswani et al. (2017), section 3.5. The paper uses an even d_model and base 10000.
     """
     check_positive("sinusoid", max_len=max_len, d_model=d_model)
     check_above_zero("sinusoid", base=base)
@@ -52,12 +52,12 @@ def sinusoid(
 
 
 class PositionalEncoding(nn.Module):
-    """Add to each vector the sinusoid row of its position.
+    """Add the sinusoid row for its position to each vector.
 
         encoded[batch, seq] = x[batch, seq] + PE[seq]
 
     Args:
-        d_model: Features of each vector.
+        d_model: Number of features of each vector.
         max_len: Number of positions in the table.
         dropout: Dropout probability of the sum.
 
@@ -66,7 +66,7 @@ class PositionalEncoding(nn.Module):
 
     Source:
         Vaswani et al. (2017), sections 3.5 and 5.4. The table is a buffer: it is moved and saved
-        with the module, and is not trained.
+        with the module, but not trained.
     """
 
     table: Tensor
@@ -81,18 +81,18 @@ class PositionalEncoding(nn.Module):
         self.make_table()
 
     def make_table(self) -> None:
-        """Make the table of rows to add: here the sinusoid, which is not trained."""
+        """Build the table of rows to add: a sinusoid, which is not trained."""
         self.register_buffer("table", sinusoid(self.max_len, self.d_model))
 
     @checked
     def forward(
         self, x: Float[Tensor, "batch seq d_model"], start: int = 0
     ) -> Float[Tensor, "batch seq d_model"]:
-        """Add to each vector the row of its position.
+        """Add the row for its position to each vector.
 
         Args:
             x: Vectors in sentence order.
-            start: Position of the first vector: the number of positions in a KV cache.
+            start: Position of the first vector, such as the number of positions in a KV cache.
 
         Returns:
             The sums, after dropout.
@@ -111,10 +111,10 @@ class PositionalEncoding(nn.Module):
 
 
 class LearnedPositionalEncoding(PositionalEncoding):
-    """Add a trained row of its position to each vector.
+    """Add a learned row for its position to each vector.
 
     Args:
-        d_model: Features of each vector.
+        d_model: Number of features of each vector.
         max_len: Number of positions in the table.
         dropout: Dropout probability of the sum.
 
@@ -122,11 +122,11 @@ class LearnedPositionalEncoding(PositionalEncoding):
         ValueError: If a size is below 1, or dropout is outside [0, 1).
 
     Source:
-        Gehring et al. (2017), the alternative in Vaswani et al. (2017), section 3.5. The initial
+        Gehring et al. (2017), an alternative in Vaswani et al. (2017), section 3.5. The initial
         standard deviation of 0.02 is that of BERT and GPT-2.
     """
 
     def make_table(self) -> None:
-        """Make the table of rows to add: a parameter, drawn close to zero."""
+        """Build the table of rows to add: a parameter with small random values."""
         self.table = nn.Parameter(torch.empty(self.max_len, self.d_model))
         nn.init.normal_(self.table, std=0.02)

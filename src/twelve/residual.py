@@ -19,14 +19,14 @@ class Residual(nn.Module):
         post-norm:  norm(x + sublayer(x))
 
     Args:
-        d_model: Features of each vector.
+        d_model: Number of features of each vector.
         norm_first: Pre-norm if true, the paper's post-norm if false.
         dropout: Dropout probability of the sublayer's output.
-        norm: Replaces the default LayerNorm(d_model), for example by an RMSNorm(d_model).
+        norm: Norm to use instead of the default LayerNorm(d_model), such as RMSNorm(d_model).
 
     Raises:
-        ValueError: If d_model is below 1 in the default norm or not that of `norm`, dropout is
-            outside [0, 1), or norm_first is not a bool.
+        ValueError: If d_model is below 1 or differs from that of `norm`, dropout is outside [0, 1),
+            or norm_first is not a bool.
 
     Source:
         Vaswani et al. (2017), sections 3.1 and 5.4 for post-norm; Xiong et al. (2020) for
@@ -43,7 +43,7 @@ class Residual(nn.Module):
         self.d_model = d_model
         self.norm_first = norm_first
         self.norm = LayerNorm(d_model) if norm is None else norm
-        # A norm of another class may not know its size.
+        # A norm of another class may lack the attribute `d_model`.
         norm_size = getattr(self.norm, "d_model", d_model)
         check_equal("Residual", "d_model", residual=d_model, norm=norm_size)
         self.dropout = nn.Dropout(dropout)
@@ -52,12 +52,12 @@ class Residual(nn.Module):
     def forward(
         self, x: Float[Tensor, "batch seq d_model"], sublayer: Callable[[Tensor], Tensor]
     ) -> Float[Tensor, "batch seq d_model"]:
-        """Add the sublayer's output to its input.
+        """Add the output of the sublayer to x, with a norm before or after.
 
         Args:
             x: The residual stream.
             sublayer: A function or module of one tensor that keeps its shape. Attention takes
-                three tensors: wrap it, `lambda normed: attention(normed, normed, normed, mask)`.
+                three, so wrap it: `lambda normed: attention(normed, normed, normed, mask)`.
 
         Raises:
             ValueError: If d_model differs, or the sublayer does not return one tensor of x's shape.

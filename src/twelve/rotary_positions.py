@@ -1,4 +1,4 @@
-"""Rotary positions: rotate queries and keys by their position, so that scores see the distance.
+"""Rotary positions: rotate queries and keys by their position, so scores depend on the distance.
 
 Step 16 | notebooks/16_rotary_positions.ipynb | tests/unit/test_rotary_positions.py
 """
@@ -19,7 +19,7 @@ class RotaryEncoding(nn.Module):
         ω_i = base^(-2i / d_k)
 
     Args:
-        d_k: Features of a query and a key in each head; even, because they rotate in pairs.
+        d_k: Number of features of a query and a key in each head; even, because pairs rotate.
         max_len: Number of positions in the table of angles.
         base: The larger the base, the more slowly the later pairs rotate. The first pair always
             rotates by 1 radian per position.
@@ -46,7 +46,7 @@ class RotaryEncoding(nn.Module):
         self.register_buffer("table", sinusoid(max_len, d_k, base=base), persistent=False)
 
     def _apply(self, *arguments: object, **keywords: object) -> "RotaryEncoding":
-        """Recompute the table, which to_empty leaves undefined and no file restores."""
+        """Recompute the table, which to_empty leaves uninitialized and no file restores."""
         super()._apply(*arguments, **keywords)
         self.table.copy_(sinusoid(self.max_len, self.d_k, base=self.base))
         return self
@@ -59,7 +59,7 @@ class RotaryEncoding(nn.Module):
 
         Args:
             heads: Queries or keys in sentence order; values are not rotated.
-            start: Position of the first vector: the number of positions in a KV cache.
+            start: Position of the first vector, such as the number of positions in a KV cache.
 
         Returns:
             Vectors of the same norm. The dot product of a rotated query and a rotated key depends

@@ -1,4 +1,4 @@
-"""Same as torch: copy weights to and from torch.nn with equal outputs.
+"""Same as torch: convert layers to and from torch.nn with equal outputs.
 
 Step 15 | notebooks/15_same_as_pytorch.ipynb | tests/unit/test_same_as_pytorch.py
 """
@@ -21,7 +21,7 @@ from twelve.multi_head_attention import MultiHeadAttention
 from twelve.normalization import LayerNorm
 from twelve.transformer import Transformer
 
-# The parts of our layers, and what torch.nn calls them.
+# Submodules of our layers: our name -> the name in torch.nn.
 ENCODER_PARTS = {
     "self_attention": "self_attn", "self_attention_residual.norm": "norm1",
     "self_attention_residual.dropout": "dropout1", "feed_forward.up": "linear1",
@@ -38,7 +38,7 @@ DECODER_PARTS = ENCODER_PARTS | {
 def to_torch(layer: nn.Module) -> nn.Module:
     """Build the torch.nn counterpart of one of our layers, with copies of its weights.
 
-    Dtype, device, mode, dropout, eps and which parameters are trained are kept.
+    Dtype, device, mode, dropout, eps and requires_grad are preserved.
 
     Args:
         layer: A Linear, TokenEmbedding, LayerNorm, MultiHeadAttention, EncoderLayer, DecoderLayer,
@@ -47,13 +47,13 @@ def to_torch(layer: nn.Module) -> nn.Module:
 
     Returns:
         A module with the same outputs, batch first. If our attentions have no bias, the torch
-        layer contains attentions built with bias=False, because bias=False of the layer itself
-        would remove the biases of the other parts too.
+        layer contains attentions built with bias=False, because bias=False on the layer itself
+        would also remove the biases of its other submodules.
 
     Raises:
         ValueError: If the layer has no counterpart, or uses an option that the counterpart lacks:
             heads whose widths do not sum to d_model, a scaled embedding, a feed-forward layer other
-            than FeedForward, both norm orders in one layer, or an attention of which only some
+            than FeedForward, both norm orders in one layer, or an attention in which only some
             projections have a bias or are trained.
     """
     theirs = _build("to_torch", TO_TORCH, layer)
@@ -67,13 +67,13 @@ def from_torch(module: nn.Module) -> nn.Module | tuple[Encoder, Decoder]:
 
     Args:
         module: An nn.Linear, nn.Embedding, nn.LayerNorm, nn.MultiheadAttention, nn.Transformer, or
-            one of its layers or stacks. Batch first or not, the weights are the same; ours is
-            always batch first.
+            one of its layers or stacks. Its batch_first does not matter, because the weights
+            are the same; ours is always batch first.
 
     Returns:
-        A layer with the same outputs. For an nn.Transformer its two stacks:
+        A layer with the same outputs. For an nn.Transformer, its two stacks:
         `model.encoder, model.decoder = from_torch(theirs)`. A stack has a final norm if torch's
-        has one; nn.Transformer has one after post-norm layers too.
+        stack has one; nn.Transformer has one even after post-norm layers.
 
     Raises:
         ValueError: If the module has another type (a subclass may compute anything), or uses an
@@ -95,14 +95,14 @@ def to_torch_mask(
 ) -> Bool[Tensor, "batch_head query key"]:
     """Convert one of our masks to the attn_mask of torch's modules, where True means masked.
 
-    F.scaled_dot_product_attention takes our masks as they are.
+    F.scaled_dot_product_attention accepts our masks unchanged.
 
     Args:
         mask: True where a query may attend.
         scores_shape: The sizes (batch, head, query, key), to which the mask is expanded.
 
     Returns:
-        True where a query may *not* attend; the heads of the first sentence, then of the next.
+        True where a query may *not* attend; shape (batch · head, query, key).
 
     Raises:
         ValueError: If the mask is not boolean, does not have four axes or does not broadcast.
@@ -113,29 +113,29 @@ def to_torch_mask(
 
 
 def _parts(module: nn.Module) -> dict[str, str]:
-    """Map the names of the parts of our module to those of its counterpart."""
+    """Map our names of the submodules to those of the counterpart."""
     if isinstance(module, EncoderLayer | nn.TransformerEncoderLayer):
         return ENCODER_PARTS
     if isinstance(module, DecoderLayer | nn.TransformerDecoderLayer):
         return DECODER_PARTS
-    # The parts of a stack and of a Transformer have the same names on both sides.
+    # The submodules of a stack and of a Transformer have the same names in both libraries.
     shared = re.compile(r"layers\.\d+|norm|encoder|decoder")
     return {name: name for name, _ in module.named_modules() if shared.fullmatch(name)}
 
 
-# Slices of a packed matrix need its requires_grad, even under no_grad.
+# Slices of a packed matrix must inherit its requires_grad, even under no_grad.
 @torch.enable_grad()
 def _build(where: str, table: dict[type, Callable], module: nn.Module) -> nn.Module:
-    """Build the counterpart with copies of all parameters outside its parts."""
+    """Build the counterpart, and copy all parameters that are not in submodules of `_parts`."""
     name = type(module).__name__
-    # The exact class, because a subclass may compute anything.
+    # Require the exact class, because a subclass may compute anything.
     if type(module) not in table:
         known = ", ".join(kind.__name__ for kind in table)
         raise ValueError(f"{where}: unsupported module {name} (supported: {known})")
     for option in LACKING.get(type(module), ()):
         if not any(getattr(module, option) is unset for unset in (None, False)):
             raise ValueError(f"{where}: unsupported option {option} of {name}")
-    # Initial weights are replaced; drawing them must not change the caller's random numbers.
+    # The initial weights are replaced, so drawing them must not advance the caller's RNG.
     with torch.random.fork_rng([]), torch.device("cpu"):
         built = table[type(module)](module).train(module.training)
     parameters = _parameters(module)
@@ -149,7 +149,7 @@ def _build(where: str, table: dict[type, Callable], module: nn.Module) -> nn.Mod
 
 
 def _parameters(module: nn.Module) -> dict[str, Tensor]:
-    """Collect the parameters outside the parts, under the names of the counterpart."""
+    """Collect the parameters that are not in submodules, under the names of the counterpart."""
     parameters = dict(module.named_parameters(recurse=False))
     if isinstance(module, MultiHeadAttention):
         # torch packs three matrices into one.
@@ -193,7 +193,7 @@ def _layer_to_torch(kind: type[nn.Module], ours: EncoderLayer | DecoderLayer) ->
 
 
 def _layer_from_torch(kind: type[nn.Module], theirs: nn.Module) -> EncoderLayer | DecoderLayer:
-    # torch stores the function; any other function or module is not supported.
+    # torch stores a function; other functions and modules are not supported.
     name = {function: name for name, function in ACTIVATIONS.items()}.get(theirs.activation)
     if name is None:
         wanted = "activation must be F.relu, F.gelu or F.silu"
@@ -216,7 +216,7 @@ def _stack_to_torch(kind: type[nn.Module], ours: Encoder | Decoder, **options: b
 
 
 def _transformer_to_torch(ours: Transformer) -> nn.Transformer:
-    # nn.Transformer initializes custom stacks again, so they are set afterwards.
+    # nn.Transformer reinitializes custom stacks, so they are set afterwards.
     stacks = {"custom_encoder": nn.Identity(), "custom_decoder": nn.Identity()}
     attention = ours.encoder.layers[0].self_attention
     return nn.Transformer(attention.d_model, attention.num_heads, batch_first=True, **stacks)

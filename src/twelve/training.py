@@ -22,11 +22,11 @@ from twelve._checks import (
     is_real,
 )
 
-IGNORED = -100  # the label that torch's cross_entropy ignores unless told otherwise
+IGNORED = -100  # the label that torch's cross_entropy ignores by default
 
 
 class Batch(NamedTuple):
-    """Data of one training step: tgt is the decoder's input, labels its target output."""
+    """Data of one training step: tgt is the decoder's input, labels its expected output."""
 
     src: Int[Tensor, "batch src"] | None  # None for a decoder-only model
     tgt: Int[Tensor, "batch tgt"]
@@ -45,19 +45,19 @@ def shift(
 ) -> tuple[Int[Tensor, "batch tgt"], Int[Tensor, "batch tgt"]]:
     """Make the decoder's input and its labels from the target sentences.
 
-    Each position gets the word before as input and the word itself as label.
+    Each position gets the previous word as its input and its own word as its label.
 
     Args:
         target: The sentences, without a start token, padded on the right.
         start_id: Id of the start token.
-        pad_id: Id of the padding token, which is not a label.
+        pad_id: Id of the padding token, which is ignored as a label.
 
     Returns:
         tgt: start_id, then every word but the last.
-        labels: every word, IGNORED at padding.
+        labels: every word, with IGNORED at padding.
 
     Raises:
-        ValueError: If target is not integers with the axes (batch, tgt), or has no position.
+        ValueError: If target does not contain integers with the axes (batch, tgt), or is empty.
     """
     check_positive("shift", target_len=target.size(1))
     start = torch.full_like(target[:, :1], start_id)
@@ -79,20 +79,20 @@ def cross_entropy(
         loss = mean over the counted labels of −ln softmax(logits)[label]
 
     Args:
-        logits: One score for each word of the vocabulary at each position.
-        labels: Id of the right word at each position.
+        logits: One score for each word in the vocabulary at each position.
+        labels: Id of the correct word at each position.
         label_smoothing: Probability ε that is spread evenly over the vocabulary. The loss is then
             (1 − ε) times the above plus ε times the mean of −ln softmax(logits) over all words.
-        ignored: Label that is not counted.
+        ignored: Label that does not count towards the mean.
 
     Returns:
-        One number: 0 if every label has probability 1, ln(vocab) for uniform probabilities.
+        A scalar: 0 if every label has probability 1, ln(vocab) for uniform probabilities.
 
     Raises:
-        ValueError: If the shapes disagree, label_smoothing is outside [0, 1], a label is not an
+        ValueError: If the shapes do not match, label_smoothing is outside [0, 1], a label is not an
             id, or all labels are ignored. The values of the labels are checked on the CPU only,
-            because on CUDA this would force a synchronization; there the loss of ignored labels
-            alone is NaN, as in torch.
+            because checking on CUDA would force a synchronization. If all labels are ignored on
+            CUDA, the loss is NaN, as in torch.
 
     Source:
         Vaswani et al. (2017), section 5.4, for label smoothing, from Szegedy et al. (2016). Equal
@@ -115,14 +115,14 @@ def cross_entropy(
 
 
 def warmup_then_linear(step: int, *, warmup: int, steps: int) -> float:
-    """Compute the factor of the learning rate at a step: linear warm-up, then linear decay.
+    """Compute the learning-rate factor at a step: linear warm-up, then linear decay.
 
         factor = min((step + 1) / warmup, (steps − step) / (steps − warmup), 1)
 
     Args:
         step: Index of the step, from 0.
         warmup: Number of steps over which the factor rises to 1; with 0 it starts at 1.
-        steps: Number of steps. The factor would reach 0 after the last one.
+        steps: Number of steps. The factor would reach 0 one step after the last.
 
     Returns:
         The factor, above 0 and at most 1.
@@ -131,8 +131,8 @@ def warmup_then_linear(step: int, *, warmup: int, steps: int) -> float:
         ValueError: If warmup or step is not between 0 and steps − 1.
 
     Source:
-        Warm-up as in Vaswani et al. (2017), section 5.3, equation 3. The paper then decays with
-        1/√step, which never reaches 0.
+        Warm-up as in Vaswani et al. (2017), section 5.3, equation 3. The decay of the paper is
+        proportional to 1/√step, which never reaches 0.
     """
     check_between("warmup_then_linear", 0, steps - 1, "steps - 1", warmup=warmup, step=step)
     rise = (step + 1) / max(warmup, 1)
@@ -151,32 +151,32 @@ def train(
     """Train: forward, loss, backward, optimizer step.
 
     Args:
-        model: Trained in place, on its device; the modes (train or eval) of its parts are restored
-            at the end.
-        batch: Returns the batch of a step, indexed from 0. A resumed run repeats the original only
-            if a step always gets the same batch.
-        steps: Number of steps of the whole run, including those before a resumption.
+        model: Model to train, in place and on its device. The modes (train or eval) of its
+            submodules are restored at the end.
+        batch: Function that returns the batch of a step, counted from 0. A resumed run reproduces
+            the original only if each step always gets the same batch.
+        steps: Number of steps in the whole run, including those before it was resumed.
         lr: Maximum learning rate, reached after warm-up.
-        betas: Adam's decay rates of the gradient and of its square.
+        betas: Adam's decay rates for the gradient and its square.
         warmup: Number of warm-up steps; see warmup_then_linear.
-        clip: Maximum norm of the gradient over all weights; math.inf does not clip.
+        clip: Maximum norm of the gradient over all weights; math.inf disables clipping.
         label_smoothing: See cross_entropy.
         checkpoint: File to resume from if it exists, and to write every `save_every` steps and at
-            the end. The write is atomic, so that a killed run never leaves a partial file. On one
-            thread, a resumed run gives bit for bit the losses and weights of an uninterrupted run,
+            the end. The write is atomic, so a killed run never leaves a partial file. On one
+            thread, a resumed run has bit for bit the losses and weights of an uninterrupted run,
             because torch's random state is restored too.
         save_every: Number of steps between checkpoints.
-        after_step: Called with the number of steps so far and the last loss.
+        after_step: Function called with the number of steps so far and the last loss.
 
     Returns:
-        The loss of every step, including those before a resumption.
+        The loss of every step, including those before the run was resumed.
 
     Raises:
-        ValueError: If a setting is out of range, no parameter is trained, batch returns something
-            else, or the checkpoint is damaged or belongs to another model or other settings.
+        ValueError: If a setting is out of range, no parameter is trained, batch does not return a
+            Batch, or the checkpoint is damaged or belongs to another model or other settings.
         FloatingPointError: If a loss or a gradient is not finite. The weights are then those of
-            the step before, and the last checkpoint is unchanged.
-        OSError: If a checkpoint cannot be written. The last one is unchanged.
+            the previous step, and the last checkpoint is unchanged.
+        OSError: If a checkpoint cannot be written. The last checkpoint is unchanged.
 
     Source:
         Vaswani et al. (2017), section 5.3, with its β₂ = 0.98. Clipping: Pascanu et al. (2013).
@@ -195,14 +195,14 @@ def train(
         raise ValueError("train: model must have a parameter that requires a gradient, got none")
     optimizer = torch.optim.Adam(parameters, betas=betas)  # each step sets its learning rate
     device, modes = parameters[0].device, [(part, part.training) for part in model.modules()]
-    # If the checkpoint is a link, its target is replaced and not the link.
+    # If the checkpoint is a symbolic link, replace its target, not the link.
     path = None if checkpoint is None else Path(checkpoint).resolve()
     losses = [] if path is None else resume(path, model, optimizer, settings)
 
     try:
         for step in range(len(losses), steps):
             data = batch(step)
-            model.train()  # batch may have measured the model in eval mode
+            model.train()  # batch may have evaluated the model in eval mode
             if not isinstance(data, Batch):
                 raise ValueError(f"train: batch must return a Batch, got {described(data)}")
             src, tgt, labels, src_mask, tgt_mask = data.to(device)
@@ -254,7 +254,7 @@ def _check_labels(labels: Tensor, vocab_size: int, label_smoothing: float, ignor
 
 
 def _check_finite(step: int, loss: float, norm: float, rate: float, labels: Tensor) -> None:
-    """Stop before an optimizer step would make the weights NaN or infinite."""
+    """Raise an error if an optimizer step would make the weights NaN or infinite."""
     if math.isfinite(loss) and math.isfinite(norm):
         return
     cause = f"The learning rate of {rate:.3g} may be too high: lower lr or raise warmup"

@@ -19,33 +19,33 @@ class Transformer(nn.Module):
     """Encode a source sentence and compute logits for the next word of the target sentence.
 
     Args:
-        src_vocab_size: Number of ids of the source language.
-        tgt_vocab_size: Number of ids of the target language.
-        d_model: Features of each position.
-        num_heads: Number of heads of each attention.
-        d_ff: Hidden features of each feed-forward layer; 4 · d_model by default.
+        src_vocab_size: Number of ids in the source language.
+        tgt_vocab_size: Number of ids in the target language.
+        d_model: Number of features at each position.
+        num_heads: Number of heads in each attention layer.
+        d_ff: Number of hidden features in each feed-forward layer; 4 · d_model by default.
         num_layers: Number of encoder layers, and of decoder layers.
-        d_k: Features of a query and a key in each head; d_model / num_heads by default.
-        d_v: Features of a value in each head; d_model / num_heads by default.
-        dropout: Probability of every dropout: after the positional encoding, on the attention
+        d_k: Number of features of a query and a key in each head; d_model / num_heads by default.
+        d_v: Number of features of a value in each head; d_model / num_heads by default.
+        dropout: Dropout probability, used after the positional encoding, on the attention
             weights, inside the feed-forward layer and on the output of each sublayer.
         norm_first: Pre-norm with a final norm on both stacks if true; the paper's post-norm
-            without one if false.
+            without a final norm if false.
         activation: Activation of the feed-forward layers, as in FeedForward.
-        bias: Whether the projections of the attentions add a bias.
+        bias: Whether the attention projections add a bias.
         scale_embedding: Whether to multiply the embeddings by √d_model.
         tie_weights: Whether the target table is also the output projection, which then has no
-            bias. The table then starts with standard deviation 1/√d_model; with 1 the first
+            bias. The table is then drawn with standard deviation 1/√d_model; with 1, the initial
             logits would be √d_model times too large.
-        max_len: Maximum number of positions of a sentence.
+        max_len: Maximum number of positions in a sentence.
 
     Raises:
-        ValueError: If an argument is not valid for one of the parts.
+        ValueError: If an argument is invalid for a submodule.
 
     Source:
         Vaswani et al. (2017), section 3 and figure 1, up to the logits; softmax is part of the
         loss. The paper shares one table between source, target and output. Here each language has
-        its own, and tie_weights shares the target's with the output: Press and Wolf (2017).
+        its own, and tie_weights shares the target table with the output: Press and Wolf (2017).
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class Transformer(nn.Module):
         return self.output_projection.weight is self.tgt_embedding.weight
 
     def _apply(self, *arguments: object, **keywords: object) -> "Transformer":
-        """Keep the weights tied in to_empty."""
+        """Keep tied weights tied in to_empty."""
         tied = self._is_tied
         super()._apply(*arguments, **keywords)
         if tied:
@@ -91,9 +91,9 @@ class Transformer(nn.Module):
         self, state_dict: dict[str, Tensor], prefix: str, metadata: dict, strict: bool,
         *others: object,
     ) -> None:  # fmt: skip
-        """Refuse weights of a model with another tie_weights, and keep tied weights tied.
+        """Reject weights of a model with a different tie_weights, and keep tied weights tied.
 
-        Two different tables are refused, and assign=True makes one.
+        Two different tables are rejected. With assign=True, both names get the same parameter.
         """
         names = [f"{prefix}{part}.weight" for part in ("tgt_embedding", "output_projection")]
         tied = self.output_projection.bias is None
@@ -126,7 +126,7 @@ class Transformer(nn.Module):
             The memory: one vector for each source position.
 
         Raises:
-            ValueError: If the shapes disagree, or an id is outside the table.
+            ValueError: If the shapes do not match, or an id is outside the table.
         """
         embedded = self.src_embedding(src)
         src_input: Float[Tensor, "batch src d_model"] = self.positional_encoding(embedded)
@@ -154,7 +154,7 @@ class Transformer(nn.Module):
             Logits: one score for each word of the target vocabulary at each position.
 
         Raises:
-            ValueError: If the shapes disagree, or an id is outside the table.
+            ValueError: If the shapes do not match, or an id is outside the table.
         """
         embedded = self.tgt_embedding(tgt)
         tgt_input: Float[Tensor, "batch tgt d_model"] = self.positional_encoding(embedded)
@@ -187,7 +187,7 @@ class Transformer(nn.Module):
             Logits: one score for each word of the target vocabulary at each position.
 
         Raises:
-            ValueError: If the shapes disagree, or an id is outside its table.
+            ValueError: If the shapes do not match, or an id is outside its table.
         """
         memory = self.encode(src, src_mask=src_mask)
         return self.decode(tgt, memory, tgt_mask=tgt_mask, src_mask=src_mask)

@@ -1,4 +1,4 @@
-"""The teaching instruments, which observe the layers; no layer imports them."""
+"""Teaching instruments that observe the layers; no layer imports them."""
 
 from twelve_lab import example
 from twelve_lab.device import device

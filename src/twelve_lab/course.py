@@ -1,4 +1,4 @@
-"""The list of lessons in reading order and of tasks to write by hand, shared by pages and tests."""
+"""The lessons in reading order and the by-hand tasks, shared by pages and tests."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 
 class Step(NamedTuple):
-    """A lesson: a notebook, and its module, test and exercises if it has any.
+    """A lesson: a notebook, with a module, a test and exercises if it has any.
 
     Attributes:
         number: Number in the file name of the notebook, such as "04" or "a1".
@@ -142,16 +142,16 @@ STEPS = (
 
 
 class Drill(NamedTuple):
-    """A task to write from a blank page, as interviews ask for it.
+    """A task to write from a blank page, as in a job interview.
 
     Attributes:
         stem: File name of its page and of its exercises.
         title: Short title, for use in a sentence.
-        asked: The number of lists of interview questions, out of LISTS, that ask for it.
-        exercise: Id of the exercise that decides whether the task was answered right: one of its
-            own, which begins with "by-hand", or one of a lesson.
+        asked: Number of lists of interview questions, out of LISTS, that contain the task.
+        exercise: Id of the exercise that grades the task: either its own, which begins with
+            "by-hand", or one from a lesson.
         lesson: Number of the lesson that the task belongs to.
-        exports: Names that `twelve` imports from its module; without them it has none.
+        exports: Names that `twelve` imports from its module; empty if it has no module.
     """
 
     stem: str
@@ -172,10 +172,10 @@ class Drill(NamedTuple):
         return f"notebooks/{BY_HAND}/{self.stem}.ipynb"
 
 
-# Lists of interview questions in which the tasks were counted. They copy one another, so the counts
-# are an order and no measure.
+# Number of lists of interview questions in which the tasks were counted. The lists copy each other,
+# so the counts give an order but not a measure.
 LISTS = 21
-# The folder of the pages, and of their exercises.
+# Folder of the by-hand pages and of their exercises.
 BY_HAND = "by_hand"
 # The most frequent task first.
 DRILLS = (
@@ -216,9 +216,9 @@ DRILLS = (
 
 
 def exercise_files() -> Iterator[tuple[str, str, str]]:
-    """Yield each file of exercises: how its ids begin, its module, and the number of its lesson.
+    """Yield the id prefix, the module and the lesson number of each file of exercises.
 
-    The exercises of a page by hand belong to no lesson.
+    Exercises of a by-hand page do not belong to a lesson.
     """
     for step in STEPS:
         if step.exercises:
@@ -231,7 +231,7 @@ def find_step(number: str | int) -> Step:
     """Look up a lesson by its number.
 
     Args:
-        number: Number or stem in the file names: "04" (or 4), "a1".
+        number: Number in the file names, such as "04" (or 4) or "a1", or the stem.
 
     Raises:
         ValueError: If no lesson has this number.
@@ -245,7 +245,7 @@ def find_step(number: str | int) -> Step:
 
 
 def step_of(stem: str) -> str:
-    """Return the number of the lesson of a module, or "" if no lesson has this module.
+    """Return the lesson number of a module, or "" if no lesson has this module.
 
     Args:
         stem: File name of the module without its extension.
@@ -263,7 +263,7 @@ def workshops_of(root: Path) -> list[Path]:
 
 
 def pages(root: Path) -> list[Path]:
-    """List the notebooks: lessons in reading order, workshops, pages to write by hand.
+    """List the notebooks: lessons in reading order, workshops, by-hand pages.
 
     Args:
         root: The project root.

@@ -1,4 +1,4 @@
-"""The device on which a notebook runs. Its printed output must not depend on it."""
+"""The device on which a notebook runs. The printed output must not depend on the device."""
 
 import os
 
@@ -6,14 +6,14 @@ import torch
 
 
 def device(name: str | None = None) -> torch.device:
-    """Choose the device: the name, else the variable TWELVE_DEVICE, else CUDA, else the CPU.
+    """Choose a device: the name, else the variable TWELVE_DEVICE, else CUDA, else the CPU.
 
     Args:
         name: "cpu", "cuda" or "cuda:1".
 
     Raises:
-        ValueError: If the device is unknown, missing, or without float64, which the trace needs, as
-            is Apple's MPS.
+        ValueError: If the device is unknown, missing, or lacks float64, which the trace needs.
+            Apple's MPS lacks it.
     """
     source = "device" if name else "TWELVE_DEVICE"
     wanted = name or os.environ.get("TWELVE_DEVICE", "").strip()
@@ -26,7 +26,7 @@ def device(name: str | None = None) -> torch.device:
     if chosen.type not in ("cpu", "cuda"):
         try:
             torch.ones(1, dtype=torch.float64, device=chosen).item()
-        except Exception:  # the type depends on the backend
+        except Exception:  # the exception type depends on the backend
             raise ValueError(
                 f"{source}={wanted!r}: the trace needs float64; use cpu or cuda"
             ) from None

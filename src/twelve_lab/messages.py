@@ -1,10 +1,10 @@
-"""The text that a reader sees outside notebooks: gettext messages, whose ids are English templates.
+"""The text that readers see outside notebooks: gettext messages whose ids are English templates.
 
     message("{name} has shape {got}, expected {expected}", name="scores", got=got, expected=shape)
 
-A template is a whole sentence, so that it can be translated as one. `make catalogue` collects all
+A template is a whole sentence, so it can be translated as a unit. `make catalogue` collects all
 templates in locale/twelve_lab.pot. The environment variable TWELVE_LANG selects a language when the
-lab is imported, and `language("zh")` afterwards.
+lab is imported; `language("zh")` changes the language afterwards.
 """
 
 import os
@@ -25,7 +25,7 @@ def message(template: str, /, **values: object) -> str:
     Args:
         template: English text with fields in braces, as in `str.format`. It must be a literal,
             because the catalogue is collected from the source.
-        values: What each field is replaced by.
+        values: Value of each field.
 
     Raises:
         KeyError: If a field has no value.
@@ -34,19 +34,19 @@ def message(template: str, /, **values: object) -> str:
 
 
 def plural(one: str, many: str, count: int, /, **values: object) -> str:
-    """Translate the template that fits a count, which it may name as {count}.
+    """Translate the template for a count, which may contain the field {count}.
 
     Args:
         one: Template for a count of 1.
         many: Template for every other count.
-        count: The count, which selects the template.
-        values: What each further field is replaced by.
+        count: Count that selects the template.
+        values: Value of each further field.
     """
     return _translations.ngettext(one, many, count).format(count=count, **values)
 
 
 def declared(text: str) -> str:
-    """Translate a text that is declared as data, such as a contract. Its fields stay as they are.
+    """Translate a text that is declared as data, such as a contract. Its fields are not filled in.
 
     Args:
         text: English text. `tools/write_messages.py` collects it from the declarations.
@@ -55,22 +55,22 @@ def declared(text: str) -> str:
 
 
 def translated() -> dict[str, str]:
-    """Return each template that the current catalogue translates, without plurals.
+    """Map each template in the current catalogue to its translation, without plurals.
 
-    The live page looks up its texts in it, because a page cannot ask gettext.
+    The live page looks up its texts in this mapping, because a page cannot call gettext.
     """
-    catalogue = getattr(_translations, "_catalog", {})  # gettext has no public list of its entries
+    catalogue = getattr(_translations, "_catalog", {})  # gettext has no public API for its entries
     return {id: text for id, text in catalogue.items() if id and isinstance(id, str)}
 
 
 def use(translations: NullTranslations) -> NullTranslations:
-    """Translate all messages by another catalogue from now on.
+    """Switch to another catalogue for all messages.
 
     Args:
-        translations: The catalogue, as `gettext.translation` reads it.
+        translations: Catalogue, as returned by `gettext.translation`.
 
     Returns:
-        The catalogue that was used so far.
+        The previous catalogue.
     """
     global _translations
     before, _translations = _translations, translations
@@ -87,10 +87,10 @@ def language(name: str) -> None:
     """Select the language of all messages, verdicts and figures.
 
     Args:
-        name: The language, as "zh". "en" selects English.
+        name: Language code, such as "zh". "en" selects English.
 
     Raises:
-        ValueError: There is no catalogue for this language.
+        ValueError: If there is no catalogue for this language.
     """
     global _language
     if name not in languages():

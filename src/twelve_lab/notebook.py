@@ -1,4 +1,4 @@
-"""What a notebook cell calls beside the instruments: show source text, expect an error."""
+"""Helpers for notebook cells: show source text, expect an error."""
 
 import ast
 import html
@@ -17,10 +17,10 @@ def expect(kind: type[Exception]) -> Iterator[None]:
             x - x.mean(-1)
 
     Args:
-        kind: The error that must come.
+        kind: Type of the expected error.
 
     Raises:
-        AssertionError: If the block raises nothing. Any other error passes through.
+        AssertionError: If the block raises nothing. An error of another type propagates.
     """
     try:
         yield
@@ -33,10 +33,10 @@ def expect(kind: type[Exception]) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Source:
-    """A piece of source text, printed as it is.
+    """A piece of source text, printed unchanged.
 
     Args:
-        text: The lines.
+        text: Source text.
     """
 
     text: str
@@ -52,13 +52,13 @@ def source(thing: type | Callable[..., object]) -> Source:
     """Read the source of a class, method or function from its file.
 
     Args:
-        thing: What to show.
+        thing: Class, method or function to show.
 
     Returns:
-        Its lines without docstrings; comments stay.
+        The source text without docstrings, but with comments.
 
     Raises:
-        OSError: If the source is not known.
+        OSError: If the source is unavailable.
     """
     text = textwrap.dedent(inspect.getsource(thing))
     tree = ast.parse(text)

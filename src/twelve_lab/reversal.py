@@ -2,7 +2,7 @@
 
 The new position of a digit depends on the sequence length, so the model has to attend to the
 mirrored position of the source. Sequences whose digits sum to a multiple of ten are held out: no
-training batch contains one.
+training batch contains any of them.
 """
 
 from collections.abc import Callable
@@ -25,7 +25,7 @@ from twelve_lab.trace.trace import Trace
 PAD, START, END, ZERO = range(4)
 SHORTEST, LONGEST = 3, 10
 vocabulary = ("<pad>", "<start>", "<end>", *"0123456789")
-# The attention weights of the trained model that attend to the mirrored position: tensor and head.
+# Attention weights of the trained model that attend to the mirrored position: tensor and head.
 MIRROR, MIRROR_HEAD = "decoder.layers.0.cross_attention.weights", 1
 
 
@@ -33,8 +33,8 @@ def batch(step: int, *, seed: int = 0, size: int = 64) -> Batch:
     """Draw the sequences of a training step.
 
     Args:
-        step: The same step gives the same sequences, on every device.
-        seed: Another seed gives other sequences.
+        step: Index of the step. The same step gives the same sequences on every device.
+        seed: Random seed; a different seed gives different sequences.
         size: Number of sequences.
 
     Returns:
@@ -46,7 +46,7 @@ def batch(step: int, *, seed: int = 0, size: int = 64) -> Batch:
 
 
 def held_out(count: int = 512) -> Batch:
-    """Draw sequences that training never sees, the same every time.
+    """Draw held-out sequences, which training never sees; every call returns the same ones.
 
     Args:
         count: Number of sequences.
@@ -59,16 +59,16 @@ def model(seed: int = 0, **sizes: object) -> Transformer:
     """Build an untrained model for the task, on `twelve_lab.device()` and in eval mode.
 
     Args:
-        seed: For the weights, which are the same on every device.
-        **sizes: Keywords of Transformer; d_model=32, num_heads=2, num_layers=1 and max_len=16 if
-            not given.
+        seed: Seed of the weights, which are the same on every device.
+        **sizes: Keyword arguments of Transformer; by default d_model=32, num_heads=2, num_layers=1
+            and max_len=16.
     """
     usual = {"d_model": 32, "num_heads": 2, "num_layers": 1, "max_len": 16}
     return _built(Transformer, seed, len(vocabulary), len(vocabulary), **usual | sizes)
 
 
 def line(batch: Batch) -> Batch:
-    """Write each sequence of a batch as one line, for a decoder-only model.
+    """Format each sequence of a batch as one line for a decoder-only model.
 
     Args:
         batch: Sequences and their reversals.
@@ -88,7 +88,7 @@ def line(batch: Batch) -> Batch:
 
 
 def prompt(batch: Batch) -> Tensor:
-    """Write only the questions of a batch, "7 3 9 >", padded on the left.
+    """Return only the questions of a batch, such as "7 3 9 >", padded on the left.
 
     Args:
         batch: Sequences and their reversals.
@@ -101,18 +101,18 @@ def language_model(seed: int = 0, **sizes: object) -> LanguageModel:
     """Build an untrained decoder-only model, on `twelve_lab.device()` and in eval mode.
 
     Args:
-        seed: For the weights, which are the same on every device.
-        **sizes: Keywords of LanguageModel; d_model=32, num_heads=4, num_kv_heads=2, num_layers=2
-            and max_len=32 if not given.
+        seed: Seed of the weights, which are the same on every device.
+        **sizes: Keyword arguments of LanguageModel; by default d_model=32, num_heads=4,
+            num_kv_heads=2, num_layers=2 and max_len=32.
     """
     usual = {"d_model": 32, "num_heads": 4, "num_kv_heads": 2, "num_layers": 2, "max_len": 32}
     return _built(LanguageModel, seed, len(vocabulary), **usual | sizes)
 
 
 def trained() -> Transformer:
-    """Build a trained model in float64 and eval mode, on `twelve_lab.device()`.
+    """Load the trained model in float64 and eval mode, on `twelve_lab.device()`.
 
-    tools/train_reverser.py wrote its weights, in half precision to keep the file small.
+    tools/train_reverser.py saved the weights in half precision to keep the file small.
     """
     built = model().double()
     with as_file(files("twelve_lab") / "reverser.pt") as path:
@@ -124,10 +124,10 @@ def trained() -> Transformer:
 
 @torch.no_grad()
 def wrongly_copied(order: str) -> Transformer:
-    """Build the trained model with the projections of the encoder's attention exchanged.
+    """Load the trained model with the projections of the encoder's attention swapped.
 
     Args:
-        order: "kqv" puts w_k in place of w_q and w_q in place of w_k, and keeps w_v.
+        order: Order of the projections; "kqv" swaps w_q and w_k, and keeps w_v.
     """
     built = trained()
     attention = built.encoder.layers[0].self_attention
@@ -140,14 +140,14 @@ def wrongly_copied(order: str) -> Transformer:
 
 @torch.no_grad()
 def trace(digits: str = "3141592654") -> Trace:
-    """Let the trained model reverse a row of digits, and keep every tensor.
+    """Run the trained model on a row of digits, and trace every tensor.
 
     Args:
         digits: Three to ten digits. The default sums to forty, so training never saw it.
 
     Returns:
-        A run of one sentence: position t of the target reads the first t digits of the answer and
-        predicts the next; the last position predicts the end.
+        The trace of one sentence. Position t of the target reads the first t digits of the answer
+        and predicts the next digit; the last position predicts the end token.
 
     Raises:
         ValueError: If the row is too short or too long, or contains anything but digits.
@@ -167,11 +167,11 @@ def trace(digits: str = "3141592654") -> Trace:
 
 @torch.no_grad()
 def probabilities(read: str, shown: str) -> Tensor:
-    """Return the probability of each token that the trained model is shown, then of the end token.
+    """Return the probability of each target token, then of the end token, by the trained model.
 
     Args:
-        read: The digits of the source.
-        shown: The digits of the target after the start token.
+        read: Digits of the source.
+        shown: Digits of the target after the start token.
 
     Returns:
         (digit + 1,): at each position, the probability of the next token.
@@ -188,11 +188,11 @@ def probabilities(read: str, shown: str) -> Tensor:
 
 @torch.no_grad()
 def write(model: Transformer, digits: str) -> list[str]:
-    """Let a model write a row of digits backwards, greedily, and return its words.
+    """Reverse a row of digits greedily, and return the generated words.
 
     Args:
-        model: In eval mode.
-        digits: The source. The model writes at most 12 words, `<end>` included.
+        model: Model in eval mode.
+        digits: Digits of the source. The model generates at most 12 words, including `<end>`.
     """
     src = torch.tensor([[ZERO + int(digit) for digit in digits]], device=device())
     written = greedy_decode(model, src, start_id=START, end_id=END, max_len=13)
@@ -201,11 +201,11 @@ def write(model: Transformer, digits: str) -> list[str]:
 
 @torch.no_grad()
 def exact(model: Transformer | LanguageModel, batch: Batch) -> int:
-    """Count the sequences that the model writes without a mistake, including the end token.
+    """Count the sequences that the model generates without a mistake, including the end token.
 
     Args:
-        model: Decodes greedily in eval mode; its former mode is restored.
-        batch: With the right labels.
+        model: Model, which decodes greedily in eval mode; its previous mode is restored.
+        batch: Batch with the correct labels.
     """
     mode, length = model.training, batch.labels.size(1)
     src, mask, start = batch.src, batch.src_mask, {"start_id": START}
@@ -227,15 +227,15 @@ def exact(model: Transformer | LanguageModel, batch: Batch) -> int:
 
 @torch.no_grad()
 def right_without_mask(model: Transformer, batch: Batch) -> dict[str, tuple[int, int, int]]:
-    """Count the sequences written right with the padding mask of the source and without it.
+    """Count the sequences reversed correctly with and without the source padding mask.
 
     Args:
-        model: Decodes greedily in eval mode.
-        batch: With the right labels.
+        model: Model, which decodes greedily in eval mode.
+        batch: Batch with the correct labels.
 
     Returns:
-        For "padded" sequences and for those with "no padding": how many there are, how many are
-        right with the mask, and how many without.
+        For "padded" sequences and for those with "no padding": their number, and the numbers that
+        are correct with and without the mask.
     """
     padded = (batch.src == PAD).any(1)
     counts = {}
@@ -248,11 +248,11 @@ def right_without_mask(model: Transformer, batch: Batch) -> dict[str, tuple[int,
 
 
 def right_without_sublayers(model: Transformer, batch: Batch) -> dict[str, int]:
-    """Count the sequences written right without each sublayer, whose output is then not added.
+    """Count the sequences reversed correctly without each sublayer, whose output is not added.
 
     Args:
-        model: A pre-norm model, restored at the end.
-        batch: With the right labels.
+        model: Pre-norm model, restored at the end.
+        batch: Batch with the correct labels.
 
     Returns:
         The number of sequences for "none" and for the name of each sublayer.
@@ -261,11 +261,11 @@ def right_without_sublayers(model: Transformer, batch: Batch) -> dict[str, int]:
 
 
 def right_without_norms(model: Transformer, batch: Batch) -> dict[str, int]:
-    """Count the sequences that the model writes correctly with each norm disabled in turn.
+    """Count the sequences reversed correctly with each norm disabled in turn.
 
     Args:
-        model: Restored at the end.
-        batch: With the right labels.
+        model: Model, restored at the end.
+        batch: Batch with the correct labels.
 
     Returns:
         The number of sequences for "none" and for the name of each norm.
@@ -278,7 +278,7 @@ def unit_means(units: list[int]) -> tuple[Tensor, Tensor]:
     """Average hidden units of the trained encoder's feed-forward layer over 512 held-out rows.
 
     Args:
-        units: Which of the 128 units.
+        units: Indices of the units, out of 128.
 
     Returns:
         Two tensors (unit, 10): the mean after ReLU over all positions of each digit, and over all
@@ -300,23 +300,23 @@ def unit_means(units: list[int]) -> tuple[Tensor, Tensor]:
 
 
 def words(ids: Tensor) -> list[list[str]]:
-    """Write ids as words, sentence by sentence, for `show` and for figures.
+    """Convert ids to words, sentence by sentence, for `show` and for figures.
 
     Args:
-        ids: Of shape (batch, seq), from 0 to 12; an ignored label is written as "-".
+        ids: Ids of shape (batch, seq), from 0 to 12; an ignored label becomes "-".
     """
     return [["-" if id_ == IGNORED else vocabulary[id_] for id_ in row] for row in ids.tolist()]
 
 
 def _batch(remainders: Tensor, generator: torch.Generator) -> Batch:
-    """Draw one sequence for each remainder, which is the sum of its digits modulo ten."""
+    """Draw one sequence for each remainder of the sum of its digits modulo ten."""
     size = remainders.size(0)
     draw = {"generator": generator, "device": "cpu"}
     lengths = torch.randint(SHORTEST, LONGEST + 1, (size, 1), **draw)
     positions = torch.arange(LONGEST + 1, device="cpu")
     digits = torch.randint(0, 10, (size, LONGEST), **draw)
     digits = digits.masked_fill(positions[:LONGEST] >= lengths, 0)
-    # The first digit is chosen to give the remainder. The others are free.
+    # The first digit is chosen to give the remainder. The other digits are random.
     digits[:, :1] = (digits[:, :1] + remainders - digits.sum(1, keepdim=True)) % 10
 
     src = (digits + ZERO).masked_fill(positions[:LONGEST] >= lengths, PAD)
@@ -347,7 +347,7 @@ def _right_without(
 
 
 def _built(kind: type[nn.Module], seed: int, *sizes: int, **others: object) -> Any:
-    # Building a model does not change the random numbers that a notebook draws afterwards.
+    # Building a model must not change the random numbers that a notebook draws afterwards.
     with torch.random.fork_rng(devices=[]), torch.device("cpu"):
         torch.manual_seed(seed)
         built = kind(*sizes, **others)

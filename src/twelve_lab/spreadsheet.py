@@ -1,6 +1,6 @@
 """The live spreadsheet: every number of a run is a formula over the cells of its operands.
 
-openpyxl is optional, so it is only imported to write a file.
+openpyxl is optional, so it is imported only to write a file.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ if TYPE_CHECKING:
     from openpyxl.cell import Cell
     from openpyxl.worksheet.worksheet import Worksheet
 
-# Spreadsheets have no minus infinity. exp of this number is 0 as well.
+# Replaces minus infinity, which spreadsheets lack; exp of this number is also 0.
 HIDDEN = -1e300
-LONGEST = 8000  # characters of a formula; spreadsheets accept 8192
-WIDEST = 16_384  # columns of a sheet
+LONGEST = 8000  # characters in a formula; spreadsheets accept 8192
+WIDEST = 16_384  # columns in a sheet
 SAME_NAMES = "exp sqrt sin cos tan tanh erf abs max min IF AND OR NOT".split()
 FUNCTIONS = {"log": "LN"} | {name: name.upper() for name in SAME_NAMES}
 NUMBER_FORMAT = f'[<={HIDDEN / 10:.0E}]"-inf";[<0]-0.0000;0.0000'
@@ -67,7 +67,7 @@ class Place:
     column: int
 
     def seen_from(self, sheet: str) -> str:
-        """Write a reference to it in a formula on `sheet`."""
+        """Format a reference to the position in a formula on `sheet`."""
         from openpyxl.utils import get_column_letter
 
         address = f"{get_column_letter(self.column)}{self.row}"
@@ -78,12 +78,12 @@ class LiveSheet:
     """A run laid out as a workbook.
 
     Attributes:
-        places: Cell of the tape -> its position in the workbook.
+        places: Cell of the tape -> position in the workbook.
         workbook: The openpyxl workbook.
     """
 
     def __init__(self, trace: Trace, labels: Labels | None = None) -> None:
-        """Lay out the tensors, then write the formulas; see `Trace.to_excel`."""
+        """Lay out the tensors, then add the formulas; see `Trace.to_excel`."""
         try:
             from openpyxl import Workbook
         except ImportError as error:
@@ -110,11 +110,11 @@ class LiveSheet:
         """Return the position of an element of a named tensor.
 
         Args:
-            name: In the trace, or of a weight.
+            name: Name in the trace or of a weight.
             *index: One position for each axis.
 
         Raises:
-            KeyError: No tensor of this name is in the workbook.
+            KeyError: If the workbook has no tensor of this name.
         """
         return self.places[self.graph.tape.named[name].cell(index)]
 
@@ -140,7 +140,7 @@ class LiveSheet:
         sheet.column_dimensions["A"].width = 22
 
     def _write_words(self) -> None:
-        """Write on the first sheet, as formulas, which words are read and which come next."""
+        """Add formulas to the first sheet for the input words and the predicted words."""
         sheet, row = self.workbook.active, len(HOW_TO) + 4
         for block in self.graph.tape.named.values():
             shape, (first, axis, *last) = block.shape, (*block.axis_names, "", "")[:3]
@@ -148,7 +148,7 @@ class LiveSheet:
             words = dict(enumerate(self.labels.get("vocab", ())))
             is_ids = len(shape) == 2 and not block.values.is_floating_point()
             if is_ids and set(block.numbers) <= set(words) and is_nested(sentences):
-                # A sentence may have a name of its own for an id, such as <start>.
+                # A sentence may have its own name for an id, such as <start>.
                 words |= zip(block.numbers, itertools.chain(*sentences), strict=True)
             elif last != ["vocab"] or len(shape) != 3 or len(words) != shape[-1]:
                 continue
@@ -166,7 +166,7 @@ class LiveSheet:
             row += shape[0] + 1
 
     def _lay_out(self, sheet: Worksheet, blocks: list[Block]) -> None:
-        """Write the names around every matrix of a sheet, and register its elements."""
+        """Write names around every matrix on a sheet, and register the elements."""
         row = 1
         for block in blocks:
             name = f"{block.name} {self._table(block).sizes}"
@@ -226,41 +226,41 @@ class LiveSheet:
                 cell.number_format = NUMBER_FORMAT if isinstance(value, float) else "0"
         limit = max((abs(value) for value in block.numbers if math.isfinite(value)), default=0)
         if block.name in self.trace and block.values.is_floating_point() and limit:
-            first, last = (self.places[block.start + at] for at in (0, len(block.numbers) - 1))
+            first, last = (self.places[block.start + n] for n in (0, len(block.numbers) - 1))
             area = ":".join(place.seen_from(sheet.title) for place in (first, last))
             sheet.conditional_formatting.add(area, _scale(limit))
 
 
 class Formulas(Writer):
-    """Write a tree as a formula of one sheet, over the nearest elements in the workbook."""
+    """Format a tree as a formula on one sheet, over the nearest elements in the workbook."""
 
     signs = {sign: sign for sign in LEVEL} | {"**": "^", "==": "=", "!=": "<>"}
 
     def __init__(self, live: LiveSheet, sheet: str) -> None:
-        """Write for a sheet."""
+        """Format formulas for a sheet."""
         super().__init__(live.graph.tape.value)
         self.graph, self.places, self.sheet = live.graph, live.places, sheet
         self.known = FORMULAS | SPECIAL | {"embedding": self.look_up}
 
     def write(self, tree: Expression, outer: int = 0) -> str:
-        """Write a tree. A leading minus is in brackets, because spreadsheets read -2^2 as 4."""
+        """Format a tree, with a leading minus in brackets, because -2^2 is 4 in spreadsheets."""
         if isinstance(tree, Apply) and tree.name == "neg":
             return f"(-{self.write(tree.parts[0], max(LEVEL.values()) + 1)})"
         return super().write(tree, outer)
 
     def leaf(self, cell: int, outer: int) -> str:
-        """Refer to a cell, or write its arithmetic if it is not in the workbook."""
+        """Format a reference to a cell, or its arithmetic if it is not in the workbook."""
         if cell in self.places:
             return self.places[cell].seen_from(self.sheet)
         made = self.graph.operation(cell, self.known)
         return self.write(Number(self.value(cell)) if made is None else made, outer)
 
     def number(self, number: float, outer: int) -> str:
-        """Write a number as spreadsheets do."""
+        """Format a number in spreadsheet syntax."""
         return bracketed(repr(_finite(number)).upper(), outer)
 
     def function(self, name: str, parts: tuple[Expression, ...]) -> str:
-        """Write a call."""
+        """Format a call."""
         written = [self.write(part) for part in parts]
         if name == "INDEX":
             corner, end, row, column = written
@@ -272,27 +272,27 @@ class Formulas(Writer):
         return f"{FUNCTIONS[name]}({','.join(written)})"
 
     def look_up(self, arg: Output) -> Expression | None:
-        """Write an embedding that looks up another row if the id is changed."""
+        """Return an embedding that looks up a different row if the id is changed."""
         *place, column = arg.index
         table = arg.cells(0).tolist()
         corner = self.places.get(table[0][0])
         for i, j in itertools.product(range(len(table)), range(len(table[0]))):
             here = corner and Place(corner.sheet, corner.row + i, corner.column + j)
             if here is None or self.places.get(table[i][j]) != here:
-                return FORMULAS["embedding"](arg)  # not in the workbook in this order
+                return FORMULAS["embedding"](arg)  # not one block of the workbook
         chosen = Leaf(int(arg.cells(1)[tuple(place)])) + Number(1)
         return call("INDEX", Leaf(table[0][0]), Leaf(table[-1][-1]), chosen, Number(column + 1))
 
 
 def _softmax(arg: Output) -> Expression:
-    """Subtract the maximum first, as softmax does."""
+    """Return softmax with the maximum subtracted first."""
     cells, here = along(arg)
     scores = [Leaf(cell) for cell in cells]
     powers = [call("exp", score - call("max", *scores)) for score in scores]
     return powers[here] / Total(tuple(powers))
 
 
-# Formulas that react to an edited mask or id.
+# Formulas that respond to an edited mask or id.
 SPECIAL: dict[str, Formula] = CONDITIONS | {"_softmax": _softmax}
 
 
@@ -300,16 +300,16 @@ def write_sheet(path: str | Path, trace: Trace, labels: Labels | None = None) ->
     """Write a run as a live spreadsheet; see `Trace.to_excel`.
 
     Args:
-        path: The file, which ends in .xlsx.
+        path: Destination; must end in .xlsx.
         trace: The run.
-        labels: Names instead of indices, as `show` takes them.
+        labels: Names to show instead of indices, in the format of `show`.
     """
     path = Path(path)
     if path.suffix != ".xlsx":
         raise ValueError(f"a spreadsheet ends in .xlsx, not {path.name!r}")
     live = LiveSheet(trace, labels)
     path.parent.mkdir(parents=True, exist_ok=True)
-    # Written at once: a workbook that is closed half-way writes again when it is collected.
+    # Write to memory first: if saving fails, openpyxl writes again on garbage collection.
     content = io.BytesIO()
     live.workbook.save(content)
     path.write_bytes(content.getvalue())
@@ -317,26 +317,26 @@ def write_sheet(path: str | Path, trace: Trace, labels: Labels | None = None) ->
 
 
 def _finite(number: float) -> float:
-    """Replace minus infinity, which openpyxl would write as an empty cell, which counts as 0."""
+    """Replace minus infinity; openpyxl would write an empty cell, which counts as 0."""
     if math.isnan(number) or number == math.inf:
         raise ValueError(f"a spreadsheet cannot hold {number}")
     return HIDDEN if number == -math.inf else number
 
 
 def _write_text(sheet: Worksheet, row: int, column: int, text: str) -> Cell:
-    """Write a text that is never read as a formula."""
+    """Write a text that is never interpreted as a formula."""
     cell = sheet.cell(row, column, _visible(text))
     cell.data_type = "s"
     return cell
 
 
 def _visible(text: str) -> str:
-    """Escape the characters that no spreadsheet can hold."""
+    """Escape the characters that spreadsheets cannot contain."""
     return UNWRITABLE.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
 def _title(words: str, taken: set[str]) -> str:
-    """Shorten a sheet's title to the 31 characters that are allowed, and keep it unique."""
+    """Shorten a sheet's title to the maximum of 31 characters, and keep it unique."""
     short = re.sub(r"[\[\]:*?/\\']", "-", _visible(words))
     for long, brief in (("encoder.", "enc."), ("decoder.", "dec."), ("layers.", ""),
                         ("attention", "att"), ("residual", "res"), ("feed_forward", "ff"),
@@ -366,7 +366,7 @@ def _fill(colour: str) -> Any:
 
 
 def _scale(limit: float) -> Any:
-    """Shade like the figures: blue below zero, white at zero, red above."""
+    """Return a colour scale like that of the figures: blue below zero, white at zero, red above."""
     from openpyxl.formatting.rule import ColorScaleRule
 
     style: dict[str, Any] = {}

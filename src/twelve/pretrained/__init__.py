@@ -1,4 +1,4 @@
-"""Pretrained: read the weights of a real language model from a file into these layers.
+"""Pretrained: load the weights of a real language model from a file into these layers.
 
 Step 19 | notebooks/19_a_language_model.ipynb | tests/unit/test_pretrained.py
 """
@@ -28,9 +28,9 @@ __all__ = [
 ]  # fmt: skip
 LIBRARIES = ("gguf", "safetensors", "tokenizers")
 DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
-# Parameters whose rows the two formats order differently.
+# Parameters whose rows have a different order in each format.
 ROTATED = tuple(f"w_{name}.{kind}" for name in "qk" for kind in ("weight", "bias", "norm.weight"))
-# A table of angles for the context length of any file could fill the memory.
+# A file may declare a context length whose table of angles would exhaust the memory.
 LONGEST = 2**17
 PLAIN_SYSTEM = re.compile(r"<\|im_start\|>system\n(?:(?!<\|im_start\|>)[^{}])*?<\|im_end\|>\n")
 
@@ -39,26 +39,26 @@ def load(
     path: str | PathLike[str] | None = None, *, dtype: torch.dtype = torch.float32,
     max_len: int | None = None, fast: bool = True,
 ) -> tuple[LanguageModel, Any]:  # fmt: skip
-    """Read a language model of the Llama family, and its tokenizer.
+    """Load a language model of the Llama family and its tokenizer.
 
     Nothing is downloaded, and no code in the file is executed.
 
     Args:
-        path: A GGUF file of the architecture llama with the tokenizer of SmolLM; or a folder of
-            safetensors with config.json and tokenizer.json, of the type llama, mistral, qwen2,
-            qwen3, smollm3, gemma or phi3. By default, the model that `make language-model`
-            installs.
-        dtype: Type of the parameters and of the table of angles.
-        max_len: Longest text, at most the context length in the file. By default the context
-            length, but no more than 131,072.
-        fast: Whether to call `make_fast(model)`: the same numbers from fused kernels.
+        path: A GGUF file of architecture llama with the tokenizer of SmolLM, or a folder of
+            safetensors with config.json and tokenizer.json. The model type of a folder must be
+            llama, mistral, qwen2, qwen3, smollm3, gemma or phi3. By default, the model that
+            `make language-model` installs.
+        dtype: Dtype of the parameters and of the table of angles.
+        max_len: Maximum number of positions, at most the context length in the file. Defaults to
+            the context length, but no more than 131,072.
+        fast: Whether to call `make_fast(model)`: the same outputs from fused kernels.
 
     Returns:
-        The model in eval mode; and a `tokenizers.Tokenizer` with two more attributes:
-        `chat_template`, a string or None, and `end_ids`, the tokens that end an answer.
+        The model in eval mode, and a `tokenizers.Tokenizer` with two additional attributes:
+        `chat_template`, a string or None, and `end_ids`, the ids that end an answer.
 
     Raises:
-        ImportError: If a library that reads the file is not installed.
+        ImportError: If a library for reading the file is not installed.
         FileNotFoundError: If the file does not exist, or no model is installed.
         ValueError: If the file is damaged or unsupported, if its tensors do not match its sizes,
             or if dtype, max_len or fast is not allowed.
@@ -79,7 +79,7 @@ def load(
         checkpoint = read_folder(path) if path.is_dir() else read_gguf(path)
         model = _build_model(checkpoint, dtype, max_len)
         if fast:
-            make_fast(model)  # before the parameters take memory, because it moves them
+            make_fast(model)  # before the weights are read: it moves the parameters
         _copy_tensors(checkpoint, model)
     except Exception as error:
         # The type of the exception depends on which byte of the file is damaged.
@@ -91,26 +91,26 @@ def load(
 
 
 def chat_prompt(tokenizer: Any, question: str) -> str:
-    """Format a question as the model was trained on, up to where its answer begins.
+    """Format a question in the model's chat format, up to the start of the answer.
 
     Args:
-        tokenizer: From `load`.
+        tokenizer: Tokenizer returned by `load`.
         question: The user's message.
 
     Raises:
-        ValueError: If the model was trained without this chat format.
+        ValueError: If the model does not use the chat format of <|im_start|>.
     """
     template = tokenizer.chat_template or ""
     if "<|im_start|>assistant" not in template:
         raise ValueError("chat_prompt: the model must use the chat format of <|im_start|>")
-    # The template is a program, which is not executed. Only its first plain text is used.
+    # The template is a program. It is not executed; only its plain system message is used.
     system = PLAIN_SYSTEM.search(template)
     start = system[0] if system else ""
     return f"{start}<|im_start|>user\n{question}<|im_end|>\n<|im_start|>assistant\n"
 
 
 def installed_model() -> Path:
-    """Return the GGUF file that `make language-model` installs; nothing of it is imported.
+    """Find the GGUF file that `make language-model` installs, without importing its package.
 
     Raises:
         FileNotFoundError: If no model is installed.
@@ -126,12 +126,12 @@ def installed_model() -> Path:
 
 
 def interleave_halves(rows: Tensor, d_k: int) -> Tensor:
-    """Move feature i + d_k / 2 of each head beside feature i, with which it is rotated."""
+    """Move feature i + d_k / 2 of each head next to feature i, its partner in the rotation."""
     return rows.unflatten(0, (-1, 2, d_k // 2)).transpose(1, 2).flatten(0, 2)
 
 
 class _SkipInit(TorchFunctionMode):
-    """Leave new parameters uninitialised, because a file fills them; saves seconds."""
+    """Skip the initialisation of parameters that a file will fill; this saves seconds."""
 
     def __torch_function__(
         self, function: Callable, types: Any, args: tuple = (), kwargs: Any = None
@@ -151,7 +151,7 @@ def _build_model(checkpoint: Checkpoint, dtype: torch.dtype, max_len: int | None
     check_between("tokenizer", 1, sizes["vocab_size"], "vocab_size", tokens=tokens)
     for end_id in checkpoint.tokenizer.end_ids:
         check_between("config", 0, sizes["vocab_size"] - 1, "vocab_size - 1", end_id=end_id)
-    # Before memory is allocated: a number in the header could ask for all of it.
+    # Check before allocating memory: a size in the header could exhaust the memory.
     for parameter, rows in {
         "embedding.weight": sizes["vocab_size"],
         "layers.0.self_attention.w_q.weight": sizes["num_heads"] * sizes["d_k"],
@@ -188,7 +188,7 @@ def _check_shape(checkpoint: Checkpoint, name: str, shape: tuple[int, ...]) -> N
 
 @torch.no_grad()
 def _copy_tensors(checkpoint: Checkpoint, model: LanguageModel) -> None:
-    """Copy every tensor of the file into its parameter, one at a time."""
+    """Copy every tensor in the file into its parameter, one at a time."""
     parameters = {checkpoint.name_of(name): name for name, _ in model.named_parameters()}
     wanted, stored = parameters.keys(), checkpoint.tensors.keys()
     for problem, names in (("missing", wanted - stored), ("unexpected", stored - wanted)):

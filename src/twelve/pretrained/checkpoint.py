@@ -1,4 +1,4 @@
-"""What a file of weights contains, and how GGUF and safetensors name it."""
+"""The contents of a weights file, and their names in GGUF and safetensors."""
 
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple
@@ -9,13 +9,13 @@ from twelve._checks import check_above_zero, check_positive
 
 
 class Stored(NamedTuple):
-    """Shape of a tensor in a file, and a function that reads the tensor."""
+    """The shape of a tensor in a file, and a function that reads the tensor."""
 
     shape: tuple[int, ...]
     read: Callable[[], Tensor]
 
 
-# The order of the columns below.
+# The columns below, in order.
 FORMATS = ("gguf", "safetensors")
 NAMES = {
     "layers": ("blk", "model.layers"),
@@ -47,25 +47,25 @@ SIZES = {
     "base": ("rope.freq_base", "rope_theta"),
     "eps": ("attention.layer_norm_rms_epsilon", "rms_norm_eps"),
 }
-# In both formats; without d_k, it is d_model / num_heads.
+# In both formats; the default of d_k is d_model / num_heads, set in read_sizes.
 DEFAULTS = {"num_kv_heads": None, "d_k": None, "base": 10000.0}
 
 
 class Checkpoint(NamedTuple):
-    """What a file of weights contains.
+    """The contents of a weights file.
 
     Attributes:
         format: "gguf", which rotates adjacent features, or "safetensors", which rotates feature i
             with feature i + d_k / 2.
         sizes: Arguments of LanguageModel.
-        tensors: The stored tensors by their names in the file.
+        tensors: The stored tensors, keyed by their names in the file.
         tokenizer: A `tokenizers.Tokenizer`.
         normalize_heads: Whether queries and keys are normalised in each head.
         rope_scaling: Settings of ScaledRotaryEncoding, if the model uses it.
         unrotated: Indices of the layers that do not rotate queries and keys.
         output_bias: Whether w_o has a bias if w_q, w_k and w_v have one.
         scale_embedding: Whether the embeddings are multiplied by √d_model.
-        norm_offset: Added to the stored weight of every norm.
+        norm_offset: Offset that is added to the stored weight of every norm.
     """
 
     format: str
@@ -80,9 +80,9 @@ class Checkpoint(NamedTuple):
     norm_offset: float = 0.0
 
     def name_of(self, parameter: str) -> str:
-        """Return the name that a parameter of LanguageModel has in the file."""
+        """Return the name in the file of a parameter of LanguageModel."""
         column = FORMATS.index(self.format)
-        name, _, kind = parameter.rpartition(".")  # weight or bias
+        name, _, kind = parameter.rpartition(".")  # kind: weight or bias
         if not name.startswith("layers."):
             return f"{NAMES[name][column]}.{kind}"
         layers, index, name = name.split(".", 2)
@@ -90,14 +90,14 @@ class Checkpoint(NamedTuple):
 
 
 def require(config: Mapping[str, Any], key: str) -> Any:
-    """Return the value of a key that must be present."""
+    """Return the value of a required key."""
     if config.get(key) is None:
         raise ValueError(f"missing key: {key}")
     return config[key]
 
 
 def require_one_of(name: str, value: object, *supported: object) -> None:
-    """Refuse a setting that these layers do not implement."""
+    """Reject a setting that these layers do not implement."""
     if value not in supported:
         listed = ", ".join(map(str, supported))
         raise ValueError(f"unsupported {name} {value!r} (supported: {listed})")

@@ -17,7 +17,7 @@ SCALING = ("factor", "low_freq_factor", "high_freq_factor", "original_max_positi
 
 
 class NormedHeads(Linear):
-    """Project, then normalise each head by RMSNorm, as Qwen3 does before the rotation."""
+    """Project, then apply RMSNorm to each head, as Qwen3 does before the rotation."""
 
     def __init__(self, d_in: int, d_out: int, d_k: int, *, eps: float) -> None:
         super().__init__(d_in, d_out, bias=False)
@@ -30,12 +30,12 @@ class NormedHeads(Linear):
 
 
 class ScaledRotaryEncoding(RotaryEncoding):
-    """Rotate slow pairs more slowly, as Llama 3.1 does for texts longer than it was trained on.
+    """Rotate slow pairs more slowly, as Llama 3.1 does for texts longer than those in training.
 
         ω'_i = ω_i (share_i + (1 - share_i) / factor)
 
     The share is 1 for a pair that completes at least `high_freq_factor` rotations within the
-    original context length, and 0 for at most `low_freq_factor` rotations. It is linear between.
+    original context length, and 0 for at most `low_freq_factor`. It is linear in between.
 
     Source:
         `apply_scaling` of Meta's reference implementation of Llama.

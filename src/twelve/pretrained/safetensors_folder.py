@@ -1,4 +1,4 @@
-"""Read a folder of safetensors with config.json and tokenizer.json, as transformers writes it."""
+"""Read a folder of safetensors with config.json and tokenizer.json, as saved by transformers."""
 
 import json
 from collections.abc import Callable, Collection, Mapping
@@ -21,8 +21,8 @@ from twelve.pretrained.checkpoint import (
 )
 
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
-# Keys that not all model types have, with the defaults in transformers. In three types the window
-# is used only if use_sliding_window is true.
+# Keys that only some model types have, with their defaults in transformers. Three types use the
+# window only if use_sliding_window is true.
 UNUSED_WINDOW = {"sliding_window": None, "max_window_layers": None}
 MODEL_TYPES = {
     "llama": {"attention_bias": False},
@@ -39,15 +39,15 @@ MODEL_TYPES = {
     },
     "phi3": {"sliding_window": None},
 }  # fmt: skip
-# Names in config.json and in FeedForward.
+# Activations: names in config.json -> names in FeedForward.
 ACTIVATIONS = {"silu": "silu", "gelu_pytorch_tanh": "gelu_tanh", "gelu": "gelu", "relu": "relu"}
-# Values that these layers implement, of other keys. The value null or false is also accepted.
+# Supported values of other keys. The values null and false are also accepted.
 SUPPORTED = {
     "tie_word_embeddings": (True,), "hidden_activation": ("gelu_pytorch_tanh",),
     "partial_rotary_factor": (1,), "embedding_multiplier": (1,), "residual_multiplier": (1,),
     "logits_scaling": (1,), "logit_scale": (1,),
 }  # fmt: skip
-# Keys that are read elsewhere, and keys that change no logits.
+# Keys that are read elsewhere, and keys that do not affect the logits.
 KNOWN = {key for _, key in SIZES.values()} | {
     "model_type", "layer_types", "rope_parameters", "rope_scaling", "rope_type", "type", "factor",
     "low_freq_factor", "high_freq_factor", "original_max_position_embeddings", "architectures",
@@ -60,7 +60,7 @@ KNOWN = {key for _, key in SIZES.values()} | {
 
 
 def read_folder(path: Path) -> Checkpoint:
-    """Read a model of one of MODEL_TYPES."""
+    """Read a model whose type is one of MODEL_TYPES."""
     config = _read(path / "config.json", _parse_json)
     rope = (config.get("rope_parameters") or {}) | (config.get("rope_scaling") or {})
     rope_type = rope.get("rope_type", rope.get("type", "default"))
@@ -68,7 +68,7 @@ def read_folder(path: Path) -> Checkpoint:
     require_one_of("model_type", model_type, *MODEL_TYPES)
     require_one_of("rope_type", rope_type, "default", "llama3")
     config = MODEL_TYPES[model_type] | {
-        # null means the default, except for a window, which it switches off
+        # null means the default, but turns off the sliding window
         name: value for name, value in (config | rope).items()
         if value is not None or name == "sliding_window"
     }  # fmt: skip
@@ -77,7 +77,7 @@ def read_folder(path: Path) -> Checkpoint:
     require_one_of("hidden_act", activation, *ACTIVATIONS)
     activation = ACTIVATIONS[activation]
     if model_type == "gemma" and activation == "gelu":
-        activation = "gelu_tanh"  # the first files of Gemma name it wrongly
+        activation = "gelu_tanh"  # the first Gemma files give the wrong name
     sizes = read_sizes(config, "safetensors") | {
         "tie_weights": config.get("tie_word_embeddings") or False, "activation": activation,
         "bias": model_type == "qwen2" or config.get("attention_bias") or False,
@@ -100,7 +100,7 @@ def read_folder(path: Path) -> Checkpoint:
 
 
 def _check_settings(config: Mapping[str, Any], known: Collection[str]) -> None:
-    """Refuse every key and value that could change the logits and is not implemented."""
+    """Reject every setting that could change the logits and is not implemented."""
     for name, value in config.items():
         if value is None or value is False or name.startswith("_"):
             continue
@@ -123,7 +123,7 @@ def _list_unrotated(config: Mapping[str, Any]) -> Collection[int]:
 
 
 def _split_fused(tensors: Mapping[str, Stored], sizes: Mapping[str, Any]) -> dict[str, Stored]:
-    """Split the fused matrices of Phi-3 into their parts."""
+    """Split the fused matrices of Phi-3."""
     query_rows = sizes["num_heads"] * sizes["d_k"]
     kv_rows = (sizes["num_kv_heads"] or sizes["num_heads"]) * sizes["d_k"]
     rows_of_parts = {
@@ -158,14 +158,14 @@ def _list_tensors(path: Path) -> dict[str, Stored]:
         for name in opened.keys():
             if name in tensors:
                 raise ValueError(f"duplicate tensor in {file.name}: {name}")
-            if not name.endswith("rotary_emb.inv_freq"):  # follows from the sizes
+            if not name.endswith("rotary_emb.inv_freq"):  # computed from the sizes
                 shape = tuple(opened.get_slice(name).get_shape())
                 tensors[name] = Stored(shape, partial(opened.get_tensor, name))
     return tensors
 
 
 def _weight_files(path: Path) -> list[Path]:
-    """List the files that belong to the model; other files may lie beside them."""
+    """List the weight files of the model; the folder may contain others."""
     index, single = path / INDEX, path / SINGLE
     if index.exists():
         files = _read(index, lambda file: _parse_json(file)["weight_map"].values())
@@ -180,7 +180,7 @@ def _weight_files(path: Path) -> list[Path]:
 
 
 def _drop_tied_head(tensors: dict[str, Stored]) -> None:
-    """Drop a stored output projection that equals the embedding; refuse another one."""
+    """Drop a stored output projection that equals the embedding; reject one that differs."""
     head = tensors.pop("lm_head.weight", None)
     embedding = tensors.get("model.embed_tokens.weight")
     if head and embedding and not torch.equal(head.read(), embedding.read()):
@@ -209,13 +209,13 @@ def _parse_tokenizer(file: Path) -> Any:
     from tokenizers import Tokenizer
 
     settings = _parse_json(file)
-    # The library aborts the process on invalid settings of these three.
+    # The library aborts the process if the settings of these components are invalid.
     for part, kind in {"normalizer": "Precompiled", "pre_tokenizer": "FixedLength"}.items():
         if f'"{kind}"' in json.dumps(settings.get(part)):
             raise ValueError(f"unsupported {part} {kind!r}")
     prefix = (settings.get("model") or {}).get("continuing_subword_prefix")
     require_one_of("continuing_subword_prefix", prefix, None, "")
-    # Settings of a training run, which would cut or pad every prompt.
+    # These settings come from training and would truncate or pad every prompt.
     settings |= {"truncation": None, "padding": None}
     return Tokenizer.from_str(json.dumps(settings))
 
@@ -225,11 +225,11 @@ def _parse_json(file: Path) -> dict[str, Any]:
 
 
 def _read(file: Path, parse: Callable[[Path], Any]) -> Any:
-    """Parse a file; every error names it."""
-    # A named pipe exists too, and reading it would wait for ever.
+    """Parse a file; every error names the file."""
+    # A named pipe also exists, and reading it would block forever.
     if not file.is_file():
         raise ValueError(f"missing file: {file.name}")
     try:
         return parse(file)
-    except Exception as error:  # the libraries raise no narrower type
+    except Exception as error:  # the libraries raise no more specific type
         raise ValueError(f"cannot read {file.name}: {error}") from error

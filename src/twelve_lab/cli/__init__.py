@@ -1,4 +1,4 @@
-"""`python -m twelve`: its commands, and what they print on a terminal."""
+"""The command line `python -m twelve`: its commands and their output on a terminal."""
 
 from twelve_lab.cli.commands import main
 

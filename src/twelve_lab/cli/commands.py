@@ -25,7 +25,7 @@ from twelve_lab.messages import declared, message, plural
 from twelve_lab.spreadsheet import write_sheet
 from twelve_lab.trace.trace import Trace
 
-# Control characters but newline and tabulator.
+# Control characters except tab and newline.
 CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 Command = Callable[[argparse.Namespace], None]
 # The switches of the Transformer and their defaults.
@@ -39,20 +39,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command.
 
     Args:
-        arguments: The words after `python -m twelve`; those of the shell if not given.
+        arguments: Command-line arguments after `python -m twelve`; sys.argv[1:] by default.
 
     Returns:
-        Exit status: 0, 1 after an error with a message, or 130 after Ctrl-C.
+        Exit status: 0 on success, 1 after an error with a message, 130 after Ctrl-C.
     """
     options = _parser().parse_args(arguments)
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # no character may end a command
+        sys.stdout.reconfigure(errors="replace")  # no character may abort a command
     try:
         options.run(options)
-    except BrokenPipeError:  # the reader, such as head or less, has closed the pipe
+    except BrokenPipeError:  # the reading program, such as head or less, has exited
         sys.stdout = open(os.devnull, "w")
     except KeyboardInterrupt:
-        print()  # ends the line that was being written
+        print()  # ends the current line
         return 130
     except (ValueError, OSError, ImportError) as error:
         print(f"twelve: {error}", file=sys.stderr)
@@ -208,14 +208,14 @@ def _explorer(options: argparse.Namespace) -> None:
 
 
 def write_live(file: Path, addresses: Mapping[str, str] | None = None) -> Path:
-    """Write the live page of the running example, with its dares.
+    """Write the live page of the running example, including its dares.
 
     Args:
         file: Destination.
-        addresses: Address of each lesson by number, to which a solved dare leads.
+        addresses: Address of each lesson, keyed by number; a solved dare links to it.
 
     Returns:
-        The file.
+        The path of the file.
     """
     traces = {
         title: example.trace(loss=True, on="cpu", **switches)
@@ -237,7 +237,7 @@ def _sheet(options: argparse.Namespace) -> None:
 
 
 def _write(options: argparse.Namespace) -> None:
-    # Python reads bytes of the command line that are no text as half characters.
+    # Python decodes invalid bytes on the command line as lone surrogates.
     if options.text.encode(errors="replace").decode() != options.text:
         raise ValueError(message("the text contains bytes that are not valid UTF-8"))
     model, tokenizer = load(options.file)
@@ -258,12 +258,12 @@ def _write(options: argparse.Namespace) -> None:
         )
     from tokenizers.decoders import DecodeStream  # optional; load has checked that it is installed
 
-    # Bytes that are only a part of a letter wait for the rest of it.
+    # The stream keeps incomplete UTF-8 sequences until the character is complete.
     stream = DecodeStream(skip_special_tokens=True)
 
     def show(ids: torch.Tensor) -> None:
         for id in ids[0].tolist():
-            # Without the escape sequences that could control the terminal.
+            # Strip escape sequences, which could control the terminal.
             text = CONTROL.sub("", stream.step(tokenizer, id) or "")
             print(text, end="", flush=True)
 
@@ -271,8 +271,8 @@ def _write(options: argparse.Namespace) -> None:
         if inputs[0] is not prompt:
             show(inputs[0])
 
-    # After the prompt, the input of each decoding step is the token that was just written. The
-    # hook is on the embedding, because a fast model decodes by last_logits and not by forward.
+    # After the prompt, the input of each decoding step is the token that was just generated. The
+    # hook is on the embedding, because a fast model decodes with last_logits, not forward.
     model.embedding.register_forward_pre_hook(show_input)
     limits = {"temperature": options.temperature, "top_k": options.top_k, "top_p": options.top_p}
     sampling = {name: value for name, value in limits.items() if value is not None}

@@ -1,4 +1,4 @@
-"""The walk on one screen: what a terminal shows first of a run of the example."""
+"""The walk on one screen: the first thing that a terminal shows of an example run."""
 
 from collections.abc import Iterator
 
@@ -29,12 +29,12 @@ _SHORTEST = 5  # columns of a bar
 
 
 def first_screen(trace: Trace, config: dict[str, object], terminal: Terminal = PLAIN) -> str:
-    """Tell a run of the example from words to predicted words, on 80 columns and 22 lines.
+    """Format a run of the example, from words to predicted words, in 80 columns and 22 lines.
 
     Args:
         trace: The run.
-        config: Its switches, for the heading.
-        terminal: The terminal that the text is formatted for.
+        config: Switches of the run, for the heading.
+        terminal: Terminal to format the text for.
     """
     width = terminal.width
     if "memory" in trace:
@@ -68,13 +68,13 @@ def first_screen(trace: Trace, config: dict[str, object], terminal: Terminal = P
 
 
 def _quoted(axis: str) -> str:
-    """Write the sentences of an axis in quotation marks."""
+    """Quote the sentences of an axis."""
     sentences = [f'"{" ".join(sentence)}"' for sentence in example.words[axis]]
     return message("{first} and {second}", first=sentences[0], second=sentences[1])
 
 
 def _vectors(entries: list[Traced], terminal: Terminal) -> list[str]:
-    """Write one row for each word with its face, the tensors side by side if they fit."""
+    """Format one row for each word and its face, with the tensors side by side if they fit."""
     words = [word for sentence in example.words[entries[0].axes[1]] for word in sentence]
     stub = ["", *(f"{LINES.get(word, ''):<{COLUMNS}} {word}" for word in words)]
     panels = [_numbers(entry, terminal) for entry in entries]
@@ -85,7 +85,7 @@ def _vectors(entries: list[Traced], terminal: Terminal) -> list[str]:
 
 
 def _numbers(entry: Traced, terminal: Terminal) -> list[str]:
-    """Write the rows of a tensor under its title."""
+    """Format the rows of a tensor below its title."""
     rows = [[format_number(value) for value in row] for row in entry.value.flatten(0, 1).tolist()]
     cell = max(len(text) for row in rows for text in row)
     limit = largest_magnitude(Table.of(entry))
@@ -94,7 +94,7 @@ def _numbers(entry: Traced, terminal: Terminal) -> list[str]:
 
 
 def _heads(all_weights: Tensor, terminal: Terminal) -> Iterator[list[str]]:
-    """Write the weights of each head in the sentence without padding."""
+    """Yield the formatted weights of each head for the sentence without padding."""
     words = example.words["src"][-1]
     for head, matrix in enumerate(all_weights.tolist()):
         lines = [f"head {head}" + "".join(f" {word:>6} " for word in words)]
@@ -105,7 +105,7 @@ def _heads(all_weights: Tensor, terminal: Terminal) -> Iterator[list[str]]:
 
 
 def _next_words(probabilities: Tensor, trace: Trace, terminal: Terminal) -> Iterator[list[str]]:
-    """Write the probabilities at each position as bars, and what the model predicts."""
+    """Yield the probabilities at each position as bars, with the predicted word."""
     room = terminal.width + 1  # the gap after the last panel is not printed
     across = next((n for n in (4, 2) if room // n > _SHARE + _SHORTEST), 1)
     length = max(room // across - 1 - _SHARE, 0)
@@ -124,7 +124,7 @@ def _next_words(probabilities: Tensor, trace: Trace, terminal: Terminal) -> Iter
 
 
 def _verdict(token: int, label: int) -> str:
-    """Write the predicted word beside the label."""
+    """Format the predicted word next to the label."""
     word = example.vocabulary[token]
     if label < 0:
         return message("-> {word} not graded", word=word)

@@ -1,4 +1,4 @@
-"""What a terminal can show: its width, and whether it has colours and block characters."""
+"""Terminal capabilities: width, colours and block characters."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ _EIGHTHS_UP = " ▁▂▃▄▅▆▇█"  # filled from below
 _CHANNELS = (0, 95, 135, 175, 215, 255)  # levels of the 256-colour palette, 16 to 231
 _ESCAPE = re.compile(r"\033\[[\d;]*m")
 _SIGNED = re.compile(r"[ -]?\d+\.\d+")
-# Never broken: an axis and its size, an id and its word, and anything without a space.
+# Never split: an axis and its size, an id and its word, or text without a space.
 _PIECE = re.compile(r"\s*(?:\(?[\w*]+ \d+[,)]+|\d+ \S+|\S+)")
-_DOTS = re.compile(r"(?<=\.)(?=[a-z]|\d+\.)")  # in a name, never in a number
+_DOTS = re.compile(r"(?<=\.)(?=[a-z]|\d+\.)")  # matches in a name, never in a number
 
 
 class Terminal(NamedTuple):
     """The properties of an output stream.
 
     Attributes:
-        width: Columns.
-        colour: Whether there are colours and bold type.
-        blocks: Whether there are block characters.
+        width: Number of columns.
+        colour: Whether the stream shows colours and bold text.
+        blocks: Whether the stream shows block characters.
     """
 
     width: int = 80
@@ -37,7 +37,7 @@ class Terminal(NamedTuple):
 
     @classmethod
     def of(cls, stream: TextIO) -> Terminal:
-        """Detect the properties of a stream: 80 columns without colour if it is no terminal.
+        """Detect the properties of a stream: 80 columns without colour unless it is a terminal.
 
         Args:
             stream: Usually `sys.stdout`.
@@ -53,7 +53,7 @@ class Terminal(NamedTuple):
         )
 
     def bold(self, text: str) -> str:
-        """Make the text bold, if the terminal shows colours."""
+        """Make text bold if the terminal shows colours."""
         return f"\033[1m{text}\033[0m" if self.colour else text
 
     def shade(self, text: str, limit: float) -> str:
@@ -61,7 +61,7 @@ class Terminal(NamedTuple):
 
         Args:
             text: One line of numbers with decimals.
-            limit: The magnitude that gets the deepest shade.
+            limit: Magnitude that gets the deepest shade.
         """
         return _SIGNED.sub(lambda number: self._shaded(number[0], limit), text)
 
@@ -72,12 +72,12 @@ class Terminal(NamedTuple):
         return f"\033[38;5;{_colour(INK)};48;5;{_colour(fill)}m{number}\033[0m"
 
     def bar(self, share: float, length: int, *, lit: bool = False) -> str:
-        """Draw a fraction as a bar.
+        """Draw a fraction as a horizontal bar.
 
         Args:
-            share: From 0 to 1.
-            length: Columns of a full bar.
-            lit: Whether to draw it in green instead of grey.
+            share: Fraction from 0 to 1.
+            length: Number of columns in a full bar.
+            lit: Whether to draw the bar in green instead of grey.
         """
         if not self.blocks:
             return "#" * round(share * length)
@@ -87,7 +87,7 @@ class Terminal(NamedTuple):
         return f"\033[38;5;{_colour(colour)}m{text}\033[0m" if self.colour else text
 
     def level(self, share: float) -> str:
-        """Draw a share of 1 as a single block character, or a space if there are none."""
+        """Draw a fraction as a single block character, or a space without block characters."""
         return _EIGHTHS_UP[round(share * 8)] if self.blocks else " "
 
 
@@ -95,7 +95,7 @@ PLAIN = Terminal()
 
 
 def visible(text: str) -> int:
-    """Count the columns of a line, without its colour codes."""
+    """Count the columns of a line, ignoring colour codes."""
     return wide.width(_ESCAPE.sub("", text))
 
 
@@ -104,10 +104,10 @@ def fold(line: str, width: int) -> list[str]:
 
     Args:
         line: Text without colours.
-        width: Columns. A piece that cannot be broken may be wider.
+        width: Number of columns. A piece that cannot be split may be wider.
 
     Returns:
-        The lines; all but the first are indented by two more columns.
+        The lines; all but the first are indented by two additional columns.
     """
     hanging = " " * (len(line) - len(line.lstrip()) + 2)
     lines = [""]
@@ -120,12 +120,12 @@ def fold(line: str, width: int) -> list[str]:
 
 
 def side_by_side(panels: Iterable[Sequence[str]], width: int, gap: int) -> list[str]:
-    """Place blocks of lines beside each other, and below if they do not fit.
+    """Place blocks of lines side by side, and wrap those that do not fit.
 
     Args:
-        panels: The blocks, whose lines may have colour codes.
-        width: Columns.
-        gap: Columns between two blocks.
+        panels: Blocks of lines, which may contain colour codes.
+        width: Number of columns.
+        gap: Number of columns between two blocks.
     """
     rows: list[list[Sequence[str]]] = [[]]
     for panel in panels:
@@ -163,7 +163,7 @@ def _can_write(stream: TextIO, text: str) -> bool:
 
 
 def _colour(colour: str) -> int:
-    """Return the nearest of the 256 colours of a terminal."""
+    """Return the nearest colour in the 256-colour palette."""
     levels = [
         min(range(6), key=lambda level: abs(_CHANNELS[level] - channel))
         for channel in bytes.fromhex(colour[1:])

@@ -1,4 +1,4 @@
-"""The walk in words and numbers: what a terminal shows of a run of the example."""
+"""The walk in words and numbers, as a terminal shows it for a run of the example."""
 
 from torch import Tensor
 
@@ -14,7 +14,7 @@ from twelve_lab.trace.summary import axes_and_sizes
 from twelve_lab.trace.trace import Trace
 
 _ALONE = message("Each has thought about it, alone.")
-# The tensors in which the whole residual stream can be seen.
+# Tensors that together show the whole residual stream.
 CHECKPOINTS = {
     "src_embedding.vectors":
         message("Each source id is replaced by its row of the table: twelve numbers."),
@@ -46,13 +46,13 @@ def walk_text(
     *,
     every_value: bool = False,
 ) -> str:
-    """Tell a run of the example from ids to predicted words, tensor by tensor.
+    """Format a run of the example tensor by tensor, from ids to predicted words.
 
     Args:
         trace: The run.
-        config: Its switches, for the heading.
-        terminal: The terminal that the text is formatted for.
-        every_value: Whether to print the numbers of every tensor, not only of the checkpoints.
+        config: Switches of the run, for the heading.
+        terminal: Terminal to format the text for.
+        every_value: Whether to print the values of every tensor, not only those of the checkpoints.
     """
     lines = [*heading(config, terminal), "", *_ids(trace, terminal)]
     step = ""
@@ -69,11 +69,11 @@ def walk_text(
 
 
 def heading(config: dict[str, object], terminal: Terminal) -> list[str]:
-    """Write the title and the switches of the run.
+    """Format the title and the switches of a run.
 
     Args:
         config: The switches.
-        terminal: The terminal that the lines are formatted for.
+        terminal: Terminal to format the lines for.
     """
     if config.get("decoder_only"):
         switches = [
@@ -100,7 +100,7 @@ def heading(config: dict[str, object], terminal: Terminal) -> list[str]:
 
 
 def written_by(trace: Trace) -> tuple[str, Tensor]:
-    """Return the axis of the sentences whose next words a run scores, and their labels.
+    """Return the axis of the sentences whose next words the run predicts, and the labels.
 
     Args:
         trace: The run, of the Transformer or of the decoder-only model.

@@ -1,6 +1,6 @@
 """The running example: two sentences of two tokens with three features each, twelve numbers.
 
-Every weight is a short literal, so every number on the way can be redone by hand.
+Every weight is a short literal, so every intermediate number can be recomputed by hand.
 """
 
 import json
@@ -21,11 +21,11 @@ from twelve_lab.example.distinct_sizes import SIZES, distinct, float64  # noqa: 
 from twelve_lab.trace.trace import Trace
 
 vocabulary = ("<pad>", "cat", "dog", "fish")
-# Made for all modes and devices: the first import may run in inference mode.
+# Created outside inference mode and on the CPU, whatever is active at the first import.
 with torch.inference_mode(False), torch.device("cpu"):
     src = torch.tensor([[0, 1], [2, 3]])
-    # The source reversed and shifted right. Id 0 is also the start of the sentence, so the target
-    # mask is never built from `tgt != 0`.
+    # The source, reversed and shifted right. Id 0 is also the start token, so the target mask is
+    # never computed from `tgt != 0`.
     tgt = torch.tensor([[0, 1], [0, 3]])
     labels = torch.tensor([[1, -100], [3, 2]])
     # The next word at each position of the source: the labels of the decoder-only model. The first
@@ -34,7 +34,7 @@ with torch.inference_mode(False), torch.device("cpu"):
     src_mask = padding_mask(src)
     tgt_mask = causal_mask(2)
 embedding_rows = ((0.0, 0.0, 0.0), (0.82, 0.15, 0.36), (0.7, 0.2, 0.4), (0.6, 0.3, 0.5))
-# Words instead of indices, for show and draw. In the target, id 0 starts the sentence.
+# Words to show instead of indices. In the target, id 0 is the start token.
 words = {
     "src": [[vocabulary[token] for token in sentence] for sentence in src.tolist()],
     "tgt": [[vocabulary[token] if token else "<start>" for token in line] for line in tgt.tolist()],
@@ -42,7 +42,7 @@ words = {
 }
 words["seq"] = words["src"]  # the decoder-only model reads the same sentences
 
-# The runs that the course compares: a title and the switches of `trace`.
+# Runs that the course compares: title -> switches of `trace`.
 CONFIGURATIONS: dict[str, dict[str, Any]] = {
     "3 heads of width 1, pre-norm, ReLU": {},
     "1 head of width 3": {"num_heads": 1},
@@ -57,10 +57,10 @@ CONFIGURATIONS: dict[str, dict[str, Any]] = {
 
 
 def weights() -> dict[str, dict[str, list]]:
-    """Read the weights of the example, in math layout: W is (in, out) and y = x W + b.
+    """Load the weights of the example in math layout: W is (in, out) and y = x W + b.
 
     Returns:
-        For each block (enc_self, dec_self, dec_cross, enc_ffn, dec_ffn, out, h2) its matrices.
+        The matrices of each block (enc_self, dec_self, dec_cross, enc_ffn, dec_ffn, out, h2).
     """
     return json.loads((files("twelve_lab") / "weights.json").read_text())
 
@@ -102,13 +102,14 @@ def model(
 def language_model(*, num_kv_heads: int = 1, tie_weights: bool = True) -> LanguageModel:
     """Build the decoder-only model with the same weights, in float64 and eval mode.
 
-    Its two query heads of width 2 are those of the block h2, with RoPE. SwiGLU takes its gate and
-    its down-projection from the encoder's feed-forward layer, its up-projection from the decoder's.
+    The two query heads of width 2 come from the block h2 and use RoPE. SwiGLU takes its gate and
+    its down-projection from the encoder's feed-forward layer, its up-projection from
+    that of the decoder.
 
     Args:
         num_kv_heads: 1 for the first key and value head of h2, 2 for both.
-        tie_weights: Whether the embedding is also the output projection. If not, that is the
-            output projection of the example without its bias.
+        tie_weights: Whether the embedding is also the output projection. Otherwise, the model
+            uses the output projection of the example without its bias.
 
     Raises:
         ValueError: If num_kv_heads is not 1 or 2.
@@ -144,15 +145,15 @@ def trace(
     on: torch.device | str | None = None,
     **switches: object,
 ) -> Trace:
-    """Run the model on the twelve numbers and keep every tensor.
+    """Run the model on the twelve numbers and trace every tensor.
 
     Args:
-        decoder_only: Whether the decoder-only model reads the source sentences.
-        padding: Whether the source padding mask is used.
-        loss: Whether the run includes the padding mask, computed from the ids, and the loss.
-        grad: Whether gradients can be read after a backward pass.
-        on: Device; `twelve_lab.device()` if not given.
-        **switches: Keywords of `model`, such as num_heads=1 or activation="gelu"; of
+        decoder_only: Whether to run the decoder-only model, on the source sentences.
+        padding: Whether to use the source padding mask.
+        loss: Whether to also trace the loss and the padding mask, which is computed from the ids.
+        grad: Whether to make gradients readable after a backward pass.
+        on: Device; `twelve_lab.device()` by default.
+        **switches: Keyword arguments of `model`, such as num_heads=1 or activation="gelu", or of
             `language_model` for the decoder-only model.
     """
     where = device() if on is None else on
@@ -175,7 +176,7 @@ def trace(
             known[mask_name] = padding_mask(ids[:])
             tape.name(known[mask_name], mask_name, ("batch", "1", "1", "key"))
         if decoder_only:
-            # The layers get the combined mask, whose entries can be changed on the live page.
+            # Pass the combined mask, so that its entries can be changed on the live page.
             axes = ("batch" if padding else "1", "1", "query", "key")
             built.layers[0].register_forward_pre_hook(
                 lambda _, inputs: tape.name(inputs[1], "mask", axes)
@@ -210,7 +211,7 @@ def _fill_attention(attention: MultiHeadAttention, block: dict[str, list]) -> No
 
 
 def _fill_linear(layer: nn.Module, matrix: list, bias: list | None = None) -> None:
-    """Copy a matrix of math layout (in, out) into a layer that stores (out, in)."""
+    """Copy a matrix in math layout (in, out) into a layer that stores (out, in)."""
     layer.weight.copy_(torch.tensor(matrix).T)
     if bias is not None:
         layer.bias.copy_(torch.tensor(bias))

@@ -1,4 +1,4 @@
-"""Run a layer at sizes that are all different, under the axis check."""
+"""Check the axes of a layer by running it at sizes that are all different."""
 
 from collections.abc import Callable
 from inspect import Parameter, signature
@@ -25,24 +25,25 @@ _ARGUMENTS = {
 def check_axes(build: Callable[..., Callable[..., Any]], *inputs: str | Tensor) -> Trace:
     """Build a layer at sizes that are all different, run it, and check every axis.
 
-    At (2, 2, 3) batch, positions and heads can be confused without an error. Here no two sizes are
-    equal.
+    At (2, 2, 3), batch, positions and heads can be confused without an error. Here all sizes are
+    different.
 
         check_axes(lambda d_model, num_heads: MyAttention(d_model, num_heads),
                    "batch tgt d_model", "batch src d_model", "batch src d_model")
 
     Args:
-        build: Returns the layer or function to run. Its parameters are filled by name with the
-            sizes of `example.distinct`: d_model, num_heads, d_k, d_v, d_ff, vocab_size, max_len ...
-        *inputs: For each argument of the layer either its axes, which are filled with seeded
+        build: Function that returns the layer or function to run. Its parameters are filled by
+            name with the sizes of `example.distinct`: d_model, num_heads, d_k, d_v, d_ff,
+            vocab_size, max_len ...
+        *inputs: For each argument of the layer, either its axes, for a tensor of seeded random
             numbers, or a tensor.
 
     Returns:
         The trace of the run.
 
     Raises:
-        ValueError: If a parameter or an axis has no size in the example, or build returns nothing
-            that can be called.
+        ValueError: If a parameter or an axis has no size in the example, or build does not return a
+            callable.
         AxisError: If one axis name has two sizes.
     """
     sizes = {name: _size(parameter) for name, parameter in signature(build).parameters.items()

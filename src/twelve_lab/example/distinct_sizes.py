@@ -1,6 +1,6 @@
 """The distinct-size example: the models of the course at sizes that are all different.
 
-At (2, 2, 3) two axes of equal size can be swapped without an error. These sizes are all different.
+At (2, 2, 3), axes of equal size can be swapped without an error. These sizes are all different.
 """
 
 from collections.abc import Iterator
@@ -37,7 +37,7 @@ class _DistinctSizes:
     sizes = SIZES
 
     def __init__(self) -> None:
-        # Always on the CPU, so that every machine draws the same numbers.
+        # Always on the CPU, so that every machine generates the same numbers.
         draw = {"generator": torch.Generator("cpu").manual_seed(12), "device": "cpu"}
         self.src = torch.randint(1, SIZES.src_vocab, (SIZES.batch, SIZES.src), **draw)
         self.src[0, 3:] = 0  # the first sentence is shorter and padded on the right
@@ -51,9 +51,9 @@ class _DistinctSizes:
         """Build the distinct-size example, in float64 and eval mode.
 
         Args:
-            num_heads: Heads, each of width d_k = 8 and d_v = 6.
-            **switches: Keywords of Transformer: norm_first, activation, tie_weights and
-                scale_embedding.
+            num_heads: Number of heads, each with d_k = 8 and d_v = 6.
+            **switches: Keyword arguments of Transformer: norm_first, activation, tie_weights
+                and scale_embedding.
         """
         with float64():
             built = Transformer(
@@ -67,7 +67,7 @@ class _DistinctSizes:
         """Build the decoder-only model, which reads `text`, in float64 and eval mode.
 
         Args:
-            num_kv_heads: Key and value heads that six query heads share.
+            num_kv_heads: Number of key and value heads that the six query heads share.
             tie_weights: Whether the embedding is also the output projection.
         """
         with float64():
@@ -80,7 +80,7 @@ class _DistinctSizes:
 
 
 def _with_noise(built: nn.Module) -> nn.Module:
-    """Fill all parameters with seeded normal numbers of variance 1 / fan-in."""
+    """Fill all parameters with seeded normal values of variance 1 / fan-in."""
     draw = {"generator": torch.Generator("cpu").manual_seed(12), "device": "cpu"}
     with torch.no_grad():
         for parameter in built.parameters():
@@ -89,6 +89,6 @@ def _with_noise(built: nn.Module) -> nn.Module:
     return built.eval()
 
 
-# Made for all modes and devices: the first import may run in inference mode.
+# Created outside inference mode and on the CPU, whatever is active at the first import.
 with torch.inference_mode(False), torch.device("cpu"):
     distinct = _DistinctSizes()

@@ -1,1 +1,1 @@
-"""Experiments on models: what depends on what, who adds what, and what happens without a part."""
+"""Experiments on models: influence maps, contributions of each part, and ablations."""

@@ -22,7 +22,7 @@ class Contributions:
     """The share of each part in one logit, in float64 on the CPU.
 
     Args:
-        logit: The logit of the run, or the difference of two.
+        logit: Logit of the run, or the difference of two logits.
         embedding: Share of the last word's embedding.
         heads: Share of each head, (layer, head).
         feed_forward: Share of each feed-forward layer, (layer,).
@@ -45,7 +45,7 @@ class Contributions:
     def _shown(self) -> Shown:
         parts = list(self.parts.items())
         if len(parts) > MAX_SHOWN:
-            # The two ends, and the sum of the others between them.
+            # The first and last parts, with the sum of the others in between.
             between = [value for _, value in parts[EDGE:-EDGE]]
             others = message("{count} others", count=len(between))
             parts[EDGE:-EDGE] = [(others, sum(between))]
@@ -66,24 +66,24 @@ class Contributions:
 def contributions(
     model: LanguageModel, ids: Int[Tensor, "batch seq"], token: int, *, against: int | None = None
 ) -> Contributions:
-    """Split the logit of a word at the last position by the parts that wrote the stream.
+    """Split the logit of a word at the last position into contributions to the stream.
 
         logit = Σ over parts of (output of the part / root mean square · weight) · row of the word
 
     Each layer only adds to the stream, so the input of the last norm is a sum. The norm divides
     the sum, and therefore each summand, by one number, which is measured here. The output of a
-    part depends on the parts before it: `without` shows what happens without them.
+    part depends on the earlier parts; `without` measures the effect of removing them.
 
     Args:
         model: A language model.
         ids: One text, (1, seq).
-        token: The word whose logit is split.
-        against: Another word, whose logit is subtracted, which cancels what all words share.
+        token: Id of the word whose logit is split.
+        against: Id of another word. Subtracting its logit cancels what all words share.
 
     Raises:
         ValueError: If the model is not a LanguageModel, there is more than one text, a token is
-            outside the vocabulary, or another part writes to the stream, so that the parts do not
-            add up to the logit.
+            outside the vocabulary, or another part writes to the stream, so the parts do not add
+            up to the logit.
     """
     if not isinstance(model, LanguageModel):
         kind = type(model).__name__
@@ -94,7 +94,7 @@ def contributions(
     vocab_size = model.embedding.vocab_size
     check_between("contributions", 0, vocab_size - 1, f"vocab_size={vocab_size}", **words)
 
-    kept: dict[int, Tensor] = {}  # id of a module -> its input or output at the last position
+    kept: dict[int, Tensor] = {}  # id of a module -> input or output at the last position
 
     def keep_input(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
         kept[id(module)] = _double(inputs[0][0, -1])
@@ -117,18 +117,18 @@ def contributions(
         row, logit = row - _double(table.weight[against]), logit - logits[against].item()
     stream = kept[id(model.norm)]
     root_mean_square = (stream.square().mean() + model.norm.eps).sqrt()
-    # The logit is the projection of the stream on this direction.
+    # The logit is the dot product of the stream with this direction.
     direction = row * _double(model.norm.weight) / root_mean_square
 
     heads = [
-        # The output of W_O is a sum over heads, each with its own columns.
+        # The output of W_O is a sum over heads, each with its own columns of the weight.
         (kept[id(a.w_o)] * (direction @ _double(a.w_o.weight))).view(a.num_heads, -1).sum(-1)
         for a in attentions
     ]
     feed_forward = [kept[id(layer.feed_forward)] @ direction for layer in model.layers]
     embedding = (kept[id(model.embedding)] @ direction).item()
     result = Contributions(logit, embedding, torch.stack(heads), torch.stack(feed_forward))
-    _check(result, output.dtype)  # under autocast less exact than the weights
+    _check(result, output.dtype)  # under autocast, less exact than the weights
     return result
 
 

@@ -1,4 +1,4 @@
-"""Digits: train a small model on random digits; every run draws the same ones."""
+"""Digits: train a small model on random digits, which are the same in every run."""
 
 from collections.abc import Callable
 
@@ -10,7 +10,7 @@ DIGITS = 10
 
 
 def draw_digits(draws: torch.Generator, *shape: int) -> Tensor:
-    """Draw digits on the CPU."""
+    """Draw random digits on the CPU."""
     return torch.randint(DIGITS, shape, generator=draws, device="cpu")
 
 
@@ -18,7 +18,7 @@ def train(
     model: nn.Module, draw: Callable[[], Tensor], answers: Callable[[Tensor], Tensor], *,
     steps: int, rate: float,
 ) -> None:  # fmt: skip
-    """Train by Adam to give the answers to freshly drawn digits at their last positions."""
+    """Train with Adam to predict the answers at the last positions of freshly drawn digits."""
     adam = torch.optim.Adam(model.parameters(), lr=rate)
     for _ in range(steps):
         ids = draw()

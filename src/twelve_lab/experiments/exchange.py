@@ -1,4 +1,4 @@
-"""Exchange: what the trained digit reverser writes when its memory is another one."""
+"""Swapped memory: what the trained digit reverser generates from the memory of another row."""
 
 import torch
 from torch import Tensor
@@ -11,17 +11,17 @@ from twelve_lab.device import device
 
 @torch.no_grad()
 def write_with_memories(digits: str, other: str, after: int = 5) -> dict[str, str]:
-    """Let the trained digit reverser write a row of digits with different memories.
+    """Reverse a row of digits with the trained model, given different memories.
 
     Args:
-        digits: The row to be written backwards, 3 to 10 digits.
-        other: The row of the other memory.
-        after: Number of digits after which the other memory takes the place of its own.
+        digits: Row of 3 to 10 digits to reverse.
+        other: Row of digits for the other memory.
+        after: Number of digits after which the other memory replaces the row's own.
 
     Returns:
-        The written tokens, joined by spaces: with its own memory; with the rows of this memory in
-        reverse order; with the other memory after some digits; and for both rows without
-        cross-attention, which then adds nothing.
+        The generated tokens, joined by spaces, for each memory: its own; its own with the rows in
+        reverse order; the other one after some digits; and none, for each of the two rows, because
+        cross-attention then adds zero.
     """
     model = reversal.trained()
     own, others = _memory(model, digits), _memory(model, other)
@@ -37,13 +37,13 @@ def write_with_memories(digits: str, other: str, after: int = 5) -> dict[str, st
 
 
 def _memory(model: Transformer, digits: str) -> Tensor:
-    """Encode one row, (1, digit, d_model)."""
+    """Encode one row of digits, (1, digit, d_model)."""
     ids = [reversal.ZERO + int(digit) for digit in digits]
     return model.encode(torch.tensor([ids], device=device()))
 
 
 def _write(model: Transformer, memory: Tensor, later: Tensor | None = None, after: int = 0) -> str:
-    """Write the most likely tokens, at most 16, until the end token."""
+    """Generate greedily, up to the end token or 15 tokens."""
     tgt = torch.tensor([[reversal.START]], device=device())
     while tgt[0, -1] != reversal.END and tgt.size(1) < 16:
         read = memory if later is None or tgt.size(1) <= after else later

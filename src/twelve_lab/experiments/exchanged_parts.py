@@ -1,4 +1,4 @@
-"""Exchanged parts: run a trained language model with parts of the original Transformer."""
+"""Swapped parts: run a trained language model with parts of the original Transformer."""
 
 from contextlib import ExitStack
 from typing import Any, NamedTuple
@@ -11,10 +11,10 @@ from twelve_lab.experiments.without import put_method, without
 
 
 class Exchanged(NamedTuple):
-    """What the model says with one part exchanged.
+    """The predictions of the model with one part swapped.
 
     Attributes:
-        name: The part, and what took its place.
+        name: The part and its replacement.
         probability: Probability of the word after the text.
         text: Greedy continuation of the text.
     """
@@ -28,17 +28,17 @@ class Exchanged(NamedTuple):
 def exchanged_parts(
     model: LanguageModel, tokenizer: Any, text: str, word: str, *, tokens: int = 8
 ) -> list[Exchanged]:
-    """Exchange the parts of a language model one at a time and keep its weights.
+    """Swap the parts of a language model one at a time, keeping its weights.
 
     Args:
-        model: A language model. It is restored afterwards.
+        model: A language model, restored afterwards.
         tokenizer: Its tokenizer, from `load`.
         text: The beginning of a text.
-        word: The word whose probability after the text is measured, with its leading space.
-        tokens: Number of tokens to write.
+        word: Word whose probability after the text is measured, including its leading space.
+        tokens: Number of tokens to generate.
 
     Returns:
-        The model as it is, followed by one entry for each exchange.
+        One entry for the unchanged model, then one for each swap.
     """
     ids = torch.tensor([tokenizer.encode(text).ids], device=model.embedding.weight.device)
     wanted = tokenizer.encode(word).ids[0]

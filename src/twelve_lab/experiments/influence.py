@@ -1,4 +1,4 @@
-"""Influence map: which token reaches which output, measured by changing one token at a time."""
+"""Influence map: which tokens affect which outputs, measured by changing one token at a time."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from twelve_lab.trace.diff import distances
 
 @dataclass(frozen=True)
 class Influence:
-    """The changed outputs: one row for each output position, one column for each token.
+    """Influence of each token (column) on each output position (row).
 
     Args:
         grid: True where replacing the token changed the output, (output, token).
@@ -41,38 +41,38 @@ def influence(
     tolerance: float = 1e-9,
     **masks: Tensor | None,
 ) -> Influence:
-    """Replace each token by every other id and mark which outputs change.
+    """Replace each token with every other id and mark which outputs change.
 
-    Two sentences of two tokens give a 4x4 grid that tells batch from position although both are 2:
-    a block diagonal means that sentences do not see each other, a lower triangle inside the blocks
-    that no position sees a later one.
+    Two sentences of two tokens give a 4x4 grid that distinguishes batch from position, although
+    both have size 2. A block diagonal means that sentences do not see each other. A lower triangle
+    inside the blocks means that no position sees a later one.
 
     Args:
         model: Called as `model(src, tgt, **masks)`, or as `model(src, **masks)` without tgt. It
             must return (batch, position, ...).
         src: Source ids, (batch, src).
         tgt: Target ids, (batch, tgt).
-        of: Which tokens are replaced, "src" or "tgt".
-        vocab_size: Number of ids to try; that of the model's embedding if not given.
-        tolerance: Largest change that still counts as none.
-        **masks: Passed on unchanged.
+        of: Which tokens to replace: "src" or "tgt".
+        vocab_size: Number of ids to try; by default, that of the model's embedding.
+        tolerance: Largest change that still counts as no change.
+        **masks: Masks, passed to the model unchanged.
 
     Returns:
-        The map.
+        The influence map.
 
     Raises:
-        ValueError: If `of` is neither, `of` is "tgt" without tgt, ids are no integers with two
-            axes or have no position, the number of ids is unknown or not positive, the tolerance
-            is negative, the output does not have one row for each position, or the model gives
-            another output for the same ids.
+        ValueError: If `of` is neither "src" nor "tgt", `of` is "tgt" without tgt, ids are not
+            integers with two axes or are empty, the number of ids is unknown or not positive, the
+            tolerance is negative, the output does not have one row for each position, or the model
+            is not deterministic.
     """
     if of not in ("src", "tgt") or (of == "tgt" and tgt is None):
         raise ValueError(f'influence: of must be "src" or a given "tgt", got {of!r}')
-    ids = {name: given for name, given in {"src": src, "tgt": tgt}.items() if given is not None}
-    for name, given in ids.items():
-        check_kind("influence", name, given, "Int")
-        if given.ndim != 2 or not given.numel():
-            shape = tuple(given.shape)
+    ids = {name: x for name, x in {"src": src, "tgt": tgt}.items() if x is not None}
+    for name, x in ids.items():
+        check_kind("influence", name, x, "Int")
+        if x.ndim != 2 or not x.numel():
+            shape = tuple(x.shape)
             raise ValueError(f"influence: {name} must be (batch, position), got shape {shape}")
     if vocab_size is None:
         table = getattr(model, f"{of}_embedding", None)
@@ -84,7 +84,7 @@ def influence(
         raise ValueError(f"influence: tolerance must be at least 0, got {tolerance!r}")
 
     def run(changed: Tensor) -> Tensor:
-        # The model gets copies, because it may change its input in place or return it.
+        # The model gets copies, because it may modify its input in place or return it.
         sequences = [each.clone() for each in (ids | {of: changed}).values()]
         with torch.no_grad():
             output = model(*sequences, **masks)

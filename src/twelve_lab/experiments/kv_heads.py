@@ -1,4 +1,4 @@
-"""KV heads: train four query heads that share one head of keys and values, or have four."""
+"""KV heads: train four query heads with one, two or four key and value heads."""
 
 from functools import partial
 from typing import NamedTuple
@@ -15,11 +15,11 @@ WIDTH, HEADS = 32, 4
 
 
 class FourBack(NamedTuple):
-    """A trained layer that names the digits one, two, three and four back.
+    """Results of a layer trained to name the digits one, two, three and four positions back.
 
     Attributes:
-        percent: Percentage of right answers for each of the four distances.
-        weights: Mean attention weights of the last digit on the last seven digits.
+        percent: Percentage of correct answers for each of the four distances.
+        weights: Mean attention weights from the last digit to the last seven digits.
     """
 
     percent: list[float]
@@ -27,7 +27,7 @@ class FourBack(NamedTuple):
 
 
 class _Model(nn.Module):
-    """One grouped-query attention that names four digits for each token of some digits."""
+    """A model with one grouped-query attention layer that names four digits per position."""
 
     def __init__(self, digits: int, kv_heads: int, d_k: int) -> None:
         super().__init__()
@@ -45,7 +45,7 @@ class _Model(nn.Module):
 
 
 def four_back() -> FourBack:
-    """Train four heads on one kv head to name the digits one to four back in texts of 12 digits."""
+    """Train four heads on one KV head to name the previous four digits in texts of 12 digits."""
 
     def labels(ids: Tensor) -> Tensor:
         return torch.stack([ids[:, 4 - back : -back, 0] for back in (1, 2, 3, 4)], dim=-1)
@@ -60,13 +60,13 @@ def four_back() -> FourBack:
 
 
 def four_digits(kv_heads: int) -> list[float]:
-    """Train four heads of width 4 to name all four digits of the token before.
+    """Train four heads of width 4 to name all four digits of the previous token.
 
     Args:
-        kv_heads: Number of heads of keys and values: 1, 2 or 4.
+        kv_heads: Number of key and value heads: 1, 2 or 4.
 
     Returns:
-        Percentage of right answers for each of the four digits.
+        Percentage of correct answers for each of the four digits.
     """
 
     def labels(ids: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Memory: what the vectors of the trained digit reverser stand for, stage by stage."""
+"""Memory: what the vectors of the trained digit reverser represent, stage by stage."""
 
 import torch
 from torch import Tensor
@@ -19,13 +19,13 @@ FACTS = ("digit", "position", "length", "digits that follow")
 
 @torch.no_grad()
 def named_by_nearest_average() -> dict[str, dict[str, int]]:
-    """Name facts of 3,270 unseen digits by the nearest average vector, and count what is right.
+    """Predict facts about 3,270 unseen digits from the nearest average vector; count the hits.
 
-    The averages of each fact come from 1,024 rows of training data, the digits from 512 other rows.
+    The averages are computed on 1,024 rows of training data; the digits are from 512 other rows.
 
     Returns:
-        For each stage of STAGES and each fact of FACTS, how many digits are named right; for "most
-        frequent", how many the most frequent name gets right.
+        The number of correct predictions for each stage of STAGES and each fact of FACTS. "most
+        frequent" is the baseline that always predicts the most frequent value.
     """
     model = reversal.trained()
     known, known_facts = _read(model, reversal.batch(0, size=1024))
@@ -42,7 +42,7 @@ def named_by_nearest_average() -> dict[str, dict[str, int]]:
 
 
 def _read(model: Transformer, batch: Batch) -> tuple[dict[str, Tensor], list[Tensor]]:
-    """Return the vectors of all real digits at each stage, and the facts of each digit."""
+    """Return the vectors of all non-padding digits at each stage, and the facts of each digit."""
     with Trace(model) as run:
         model(batch.src, batch.tgt, src_mask=batch.src_mask, tgt_mask=batch.tgt_mask)
     real = batch.src != reversal.PAD

@@ -1,6 +1,6 @@
-"""What heads of a real language model attend to, and which of its embeddings are alike.
+"""What the heads of a real language model attend to, and which of its embeddings are similar.
 
-tools/write_heads.py measured them on SmolLM2-135M-Instruct, in float32, and wrote heads.json.
+tools/write_heads.py measured the data in heads.json on SmolLM2-135M-Instruct, in float32.
 """
 
 import json
@@ -18,13 +18,13 @@ class RealHeads(NamedTuple):
     """Attention weights of some heads in one sentence.
 
     Attributes:
-        tokens: The sentence.
-        heads: "26.0" is head 0 of layer 26, both counted from 0. The others are controls, or the
-            same head after a change, as in "18.6 without 16.0".
-        weights: Attention weights of each head, to four decimals.
-        right: In how many of a hundred similar sentences the claim holds, for the model as it is
-            and without a head, or head by head. "repeat" counts four words of each sentence.
-            Empty if nothing was counted.
+        tokens: Tokens of the sentence.
+        heads: "26.0" is head 0 of layer 26, both counted from 0. Other keys are controls, or
+            the same head after an ablation, such as "18.6 without 16.0".
+        weights: Attention weights of each head, rounded to four decimals.
+        right: Number of sentences, out of a hundred similar ones, for which the claim holds: for
+            the unchanged model and without a head, or head by head. "repeat" counts four words of
+            each sentence. Empty if the claim was not counted.
     """
 
     tokens: list[str]
@@ -34,10 +34,10 @@ class RealHeads(NamedTuple):
 
 
 def read(name: str) -> RealHeads:
-    """Read the attention weights in a sentence.
+    """Read the attention weights for a sentence.
 
     Args:
-        name: Name of the sentence, such as "agreement".
+        name: Name of a sentence, such as "agreement".
 
     Raises:
         ValueError: If no sentence has this name.
@@ -46,37 +46,37 @@ def read(name: str) -> RealHeads:
     tokens, heads = sentence["tokens"], sentence["heads"]
     weights = torch.zeros(len(heads), len(tokens), len(tokens), device=device())
     for head, rows in zip(weights, heads.values(), strict=True):
-        for query, row in enumerate(rows):  # later keys are not stored
+        for query, row in enumerate(rows):  # masked keys are not stored
             head[query, : query + 1] = torch.tensor(row)
     return RealHeads(tokens, list(heads), weights, sentence.get("right", {}))
 
 
 def by_distance(what: str) -> dict[str, Float[Tensor, " distance"]]:
-    """Read the averages of head 16.0 over keys 0, 1, 2, ... tokens back, in ten texts.
+    """Read the averages of head 16.0 for keys 0, 1, 2, ... tokens back, over ten texts.
 
     Args:
-        what: "weight", or "score" before softmax.
+        what: "weight", or "score" for the value before softmax.
 
     Returns:
-        "rotated" for the model as it is, "not rotated" without the rotation in layer 16. The first
-        token is excluded, because it gets weight at every distance.
+        "rotated" for the unchanged model, "not rotated" without the rotation in layer 16. The first
+        token is excluded, because it receives weight at every distance.
 
     Raises:
-        ValueError: If what is neither.
+        ValueError: If `what` is neither "weight" nor "score".
     """
     averages = _look_up("by_distance", "by distance", what=what)
     return {name: torch.tensor(line, device=device()) for name, line in averages.items()}
 
 
 def nearest_tokens(word: str) -> dict[str, float]:
-    """Read which tokens have the embeddings nearest to that of a word.
+    """Read the tokens whose embeddings are nearest to that of a word.
 
     Args:
         word: "dog", "three" or "Paris".
 
     Returns:
-        The cosine of the angle between both embeddings, for the seven nearest of 49,152 tokens, and
-        for " bridge" as a control. A leading space is part of the token.
+        The cosine similarity of the embeddings, for the seven nearest of 49,152 tokens and for
+        " bridge" as a control. A leading space is part of the token.
 
     Raises:
         ValueError: If the word was not measured.
@@ -85,13 +85,13 @@ def nearest_tokens(word: str) -> dict[str, float]:
 
 
 def continued(text: str) -> dict[str, str]:
-    """Read the ten most likely tokens, one after the other, that the model writes after a text.
+    """Read the model's greedy continuation of a text, ten tokens long.
 
     Args:
         text: "Once upon a time, a dog and a fish" or "The capital of France is".
 
     Returns:
-        "complete" for the model as it is, "without rotation" for no rotation in any layer.
+        "complete" for the unchanged model, "without rotation" with no rotation in any layer.
 
     Raises:
         ValueError: If the text was not measured.
@@ -103,7 +103,7 @@ def _look_up(function: str, section: str, **argument: str) -> dict[str, Any]:
     """Read one entry of heads.json.
 
     Raises:
-        ValueError: If the section has no entry with the value of the argument.
+        ValueError: If the section has no entry for the argument.
     """
     entries = json.loads((files("twelve_lab") / "heads.json").read_text())[section]
     ((name, value),) = argument.items()

@@ -1,4 +1,4 @@
-"""Rotary heads: train single attention heads whose positions are added or rotated."""
+"""Rotary heads: train single attention heads with added or rotary positions."""
 
 import math
 from functools import partial
@@ -15,14 +15,14 @@ from twelve_lab.experiments.digits import DIGITS, draw_digits, train
 WIDTH, NUMBERS = 16, torch.float64
 SPEEDS = 10000.0 ** (-torch.arange(0, WIDTH, 2, dtype=NUMBERS) / WIDTH)  # radians per position
 TRAINED, LONGER = 32, 128  # lengths of the texts whose first digit is marked
-FAST = SPEEDS * (TRAINED - 1) > 2 * math.pi  # pairs that training saw at every angle
+FAST = SPEEDS * (TRAINED - 1) > 2 * math.pi  # pairs that reach every angle in training
 
 
 class TwoBack(NamedTuple):
-    """Three trained heads that name the digit two positions back.
+    """Results of three heads trained to name the digit two positions back.
 
     Attributes:
-        percent: Percentage of right answers, by head and by the first position of the texts.
+        percent: Percentage of correct answers, by head and by the first position of the texts.
         angles: Angle from query to key in the fastest pair of the rotated head before any rotation,
             in radians, for each pair of digits.
     """
@@ -31,7 +31,7 @@ class TwoBack(NamedTuple):
     angles: Float[Tensor, "query key"]
 
     def __str__(self) -> str:
-        """Return the percentages, a line for each head."""
+        """Return the percentages, one line for each head."""
         lines = []
         for name, rates in self.percent.items():
             columns = (f"{where} {rate:3.0f} %" for where, rate in rates.items())
@@ -62,7 +62,7 @@ class _Head(nn.Module):
 
 
 def two_back() -> TwoBack:
-    """Train three heads on texts of 12 digits that begin at position 0, and test them elsewhere."""
+    """Train three heads on texts of 12 digits from position 0, and test them at other positions."""
     still = torch.zeros_like(SPEEDS)
     makers = {
         "nothing": {"speeds": still},
@@ -71,7 +71,7 @@ def two_back() -> TwoBack:
     }
     test = draw_digits(torch.Generator("cpu").manual_seed(1), 200, 12)
     counts = F.one_hot(test, DIGITS).cumsum(1)
-    often = counts[:, 1:-1].argmax(-1)  # of the digits before each answer
+    often = counts[:, 1:-1].argmax(-1)  # most frequent of the digits before each answer
     rule = 100 * (often == test[:, :-2]).double().mean().item()
     starts = {"at 0": 0, "at 100": 100, "at 1000": 1000}
     percent = {"most frequent": dict.fromkeys(starts, rule)}
@@ -90,15 +90,15 @@ def two_back() -> TwoBack:
 def longer_texts(seed: int = 1) -> dict[str, float]:
     """Train a rotated head on texts of 32 digits, and test it on texts of 128.
 
-    The first digit of each text is marked, and each position has to name it.
+    The first digit of each text is marked, and each position has to name the digit.
 
     Args:
-        seed: Seed of the first parameters.
+        seed: Seed of the initial parameters.
 
     Returns:
-        Percentage of right answers at the last position: for texts of 32 digits, and for texts of
-        128 with the speed of no pairs, all pairs, only the slow pairs or only the fast ones divided
-        by 4.
+        Percentage of correct answers at the last position, for texts of 32 digits and for texts of
+        128. For the latter, the speed of no pairs, all pairs, only the slow pairs or only the fast
+        pairs is divided by 4.
     """
     head = _new(seed, 2 * DIGITS)
     draws = torch.Generator("cpu").manual_seed(16)
@@ -126,7 +126,7 @@ def longer_texts(seed: int = 1) -> dict[str, float]:
 def _rotate(
     heads: Float[Tensor, "batch head seq d_k"], angle: Float[Tensor, "seq pair"]
 ) -> Float[Tensor, "batch head seq d_k"]:
-    """Rotate adjacent features by angles that RotaryEncoding does not offer: one for each pair."""
+    """Rotate adjacent features by arbitrary angles, which RotaryEncoding does not support."""
     even, odd, cos, sin = heads[..., 0::2], heads[..., 1::2], angle.cos(), angle.sin()
     return torch.stack((even * cos - odd * sin, even * sin + odd * cos), dim=-1).flatten(-2)
 

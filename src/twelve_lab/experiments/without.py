@@ -1,4 +1,4 @@
-"""Without: run a language model without some of its parts."""
+"""Ablations: run a language model without some of its parts."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from torch import Tensor, nn
 from twelve import LanguageLayer, LanguageModel
 from twelve._checks import check_between
 
-# Parts of every layer, or of the layer whose number follows.
+# Parts of all layers, or of one layer if its number follows.
 EACH = ("attention", "feed-forward", "rotation", "division", "residual around attention",
         "residual around feed-forward", "norms")  # fmt: skip
-# The open blocks of each model, outermost first.
+# Open `with` blocks of each model, outermost first.
 _OPEN: WeakKeyDictionary[LanguageModel, list[ExitStack]] = WeakKeyDictionary()
 
 
@@ -31,7 +31,7 @@ def without(model: LanguageModel, *parts: str) -> Iterator[LanguageModel]:
 
     `head 23.4` (layer and head), `attention 23` and `feed-forward 23` add nothing to the stream.
     `rotation`, `division` by √d_k, `residual around attention`, `residual around feed-forward`
-    and `norms` are skipped, in all layers or in one, as in `rotation 16`. `norms` without a number
+    and `norms` are skipped, in all layers or in one (`rotation 16`). `norms` without a number
     includes the last norm. `causal mask` has no number.
 
     Args:
@@ -41,7 +41,7 @@ def without(model: LanguageModel, *parts: str) -> Iterator[LanguageModel]:
     Raises:
         ValueError: If the model is not a LanguageModel, or has no such part, layer or head; inside
             the block, if the model is deep-copied or pickled.
-        RuntimeError: On leaving the block, if a block that began later is still open.
+        RuntimeError: On leaving the block, if a block opened later is still open.
     """
     if not isinstance(model, LanguageModel):
         raise ValueError(f"without: model must be a LanguageModel, got a {type(model).__name__}")
@@ -49,14 +49,14 @@ def without(model: LanguageModel, *parts: str) -> Iterator[LanguageModel]:
     blocks.append(back)
     try:
         if len(blocks) == 1:
-            # deepcopy and pickle ask for it.
+            # deepcopy and pickle look it up.
             put_method(back, model, "__reduce_ex__", _refuse_copy)
         for part in parts:
             _remove(model, part, back)
         yield model
     finally:
         is_early = back in blocks and blocks[-1] is not back
-        # A block restores what it replaced, so the last one comes first.
+        # Each block restores what it replaced, so blocks must close in reverse order.
         while back in blocks:
             blocks.pop().close()
         if is_early:
@@ -64,7 +64,7 @@ def without(model: LanguageModel, *parts: str) -> Iterator[LanguageModel]:
 
 
 def _refuse_copy(protocol: int) -> NoReturn:
-    # The hooks and methods of a copy would never be restored, and use weights of this model.
+    # The hooks and methods of a copy would never be restored, and would use this model.
     raise ValueError(
         "without: copy or pickle the model before the block, since a copy stays without parts"
     )
@@ -118,7 +118,7 @@ def _remove_from(layer: LanguageLayer, name: str, back: ExitStack) -> None:
 
 
 def put_method(back: ExitStack, owner: nn.Module, name: str, value: Callable[..., Any]) -> None:
-    """Replace a method of one object."""
+    """Replace a method of one object until the exit stack closes."""
     before = owner.__dict__.get(name)
     setattr(owner, name, value)
     restore = (delattr, owner, name) if before is None else (setattr, owner, name, before)

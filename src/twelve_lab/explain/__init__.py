@@ -1,1 +1,1 @@
-"""Explain any number of a run: the arithmetic that made it, down to ids and weights."""
+"""Explain any number in a run: the arithmetic that computed it, down to ids and weights."""

@@ -1,4 +1,4 @@
-"""The gradient of one number, split by the later numbers through which it came."""
+"""The gradient of one number, split by the later numbers that it flowed through."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ MOST_LINES = 6
 
 
 class GradientExplanation:
-    """Where the gradient of one number comes from: each later number's gradient times its slope.
+    """The gradient of one number as a sum over later numbers: gradient times slope.
 
     Attributes:
         target: The element whose gradient is explained.
-        value: The gradient of the backward pass.
-        parts: (later element, its gradient, its slope) for each later number it went into.
+        value: Gradient from the backward pass.
+        parts: (later element, its gradient, its slope) for each number computed from the target.
     """
 
     def __init__(self, graph: Graph, cell: int, gradients: Mapping[str, Tensor | None]) -> None:
-        """Collect the numbers that the element went into.
+        """Collect the elements that were computed from an element.
 
         Args:
             graph: The run.
             cell: Cell of the element.
-            gradients: Gradient of every tensor of the run; None if the backward pass left none.
+            gradients: Gradient of every tensor in the run, or None if it has no gradient.
         """
 
         def gradient(cell: int) -> float | None:
@@ -56,7 +56,7 @@ class GradientExplanation:
 
     @property
     def text(self) -> str:
-        """Write one line for each later number, the largest shares first."""
+        """Format one line for each later number, largest shares first."""
         lines = [message("gradient of {element}", element=self.target)]
         number = format_number(self.value)
         if not self.parts:
@@ -82,5 +82,5 @@ class GradientExplanation:
         return "\n".join([*lines, f"  = {number}"])
 
     def __repr__(self) -> str:
-        """Write the text."""
+        """Return the text."""
         return self.text

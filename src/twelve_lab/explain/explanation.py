@@ -1,4 +1,4 @@
-"""One number of a run explained: in symbols, in digits, as Python, and by its operands."""
+"""Explanation of one number in a run: in symbols, in digits, as Python, and by its operands."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ TOLERANCES = {
     torch.float64: 1e-9, torch.float32: 1e-4, torch.bool: 0.0, torch.uint8: 0.0, torch.int8: 0.0,
     torch.int16: 0.0, torch.int32: 0.0, torch.int64: 0.0,
 }  # fmt: skip
-SUMMANDS = 4  # of a longer sum, only the first three and the last are written
+SUMMANDS = 4  # a longer sum is shortened to its first three summands and the last
 
 
 @dataclass(frozen=True)
@@ -48,38 +48,38 @@ class Element:
 
     @classmethod
     def of(cls, tape: Tape, cell: int) -> Element:
-        """Read the element of a cell."""
+        """Return the element in a cell."""
         block = tape.block(cell)
         return cls(block.name, block.axes, block.index(cell), tape.value(cell))
 
     def __str__(self) -> str:
-        """Write name and index, as "scores[batch 0, query 1, key 0]"."""
+        """Format name and index, such as "scores[batch 0, query 1, key 0]"."""
         return f"{self.name}{place(self.axes, self.index)}"
 
 
 class Digits(Writer):
-    """Write a tree for reading: cells as rounded numbers, long lists shortened."""
+    """Format a tree for reading: cells as rounded numbers, long lists shortened."""
 
     signs = {sign: f" {sign} " for sign in LEVEL} | {"*": "·", "**": "^"}
 
     def leaf(self, cell: int, outer: int) -> str:
-        """Write the number of a cell."""
+        """Format the number in a cell."""
         return bracketed(format_number(self.value(cell)), outer)
 
     def number(self, number: float, outer: int) -> str:
-        """Write a constant."""
+        """Format a constant."""
         return bracketed(constant(number), outer)
 
     def function(self, name: str, parts: tuple[Expression, ...]) -> str:
-        """Write a call."""
+        """Format a call."""
         return f"{name}({', '.join(few([self.write(part) for part in parts]))})"
 
     def cast(self, tree: Apply, outer: int) -> str:
-        """Write a conversion as a call, because it changed the number."""
+        """Format a conversion as a call, because it changed the number."""
         return self.function(tree.name, tree.parts)
 
     def join(self, parts: list[str]) -> str:
-        """Write the first summands, the last, and their number."""
+        """Join the summands; if there are many, show both ends and the number of terms."""
         text = " + ".join(few(parts))
         if len(parts) <= SUMMANDS:
             return text
@@ -87,10 +87,10 @@ class Digits(Writer):
 
 
 class Symbols(Digits):
-    """Write a tree for reading: cells as names and indices, a whole axis as a slice."""
+    """Format a tree for reading: cells as names and indices, a whole axis as a slice."""
 
     def __init__(self, tape: Tape, path: str) -> None:
-        """Write names relative to a module.
+        """Format names relative to a module.
 
         Args:
             tape: The run.
@@ -100,16 +100,16 @@ class Symbols(Digits):
         self.tape, self.path = tape, path
 
     def leaf(self, cell: int, outer: int) -> str:
-        """Write the name and the index of a cell."""
+        """Format the name and the index of a cell."""
         element = Element.of(self.tape, cell)
         return f"{self.short(element.name)}{place(element.axes, element.index)}"
 
     def short(self, name: str) -> str:
-        """Drop the path that an operand shares with the module."""
+        """Drop the path prefix that an operand shares with the module."""
         return name.removeprefix(f"{self.path}.") if self.path else name
 
     def total(self, tree: Total | Dot, outer: int) -> str:
-        """Write a sum over whole axes as "a[:] · b[:]" or "sum(a[:])"."""
+        """Format a sum over whole axes as "a[:] · b[:]" or "sum(a[:])"."""
         sides = (tree.left, tree.right) if isinstance(tree, Dot) else (tree.parts,)
         runs = [self.run(side) for side in sides]
         if not all(runs):
@@ -120,7 +120,7 @@ class Symbols(Digits):
         return f"({text})" if outer >= 1 else text
 
     def run(self, parts: tuple[Expression, ...]) -> str:
-        """Write leaves that are one whole axis of a tensor as a slice; "" for any other."""
+        """Format leaves that form one whole axis of a tensor as a slice; return "" otherwise."""
         cells = [part.cell for part in parts if isinstance(part, Leaf)]
         blocks = {id(self.tape.block(cell)) for cell in cells}
         if len(cells) < len(parts) or len(blocks) > 1:
@@ -139,11 +139,11 @@ class Symbols(Digits):
 
 
 class Explanation:
-    """The arithmetic that made one number.
+    """The arithmetic that computed one number.
 
     Attributes:
-        target: The element that is explained.
-        depth: How many times its operands were unfolded, counting itself.
+        target: The explained element.
+        depth: Number of levels that are unfolded, including the target.
     """
 
     def __init__(self, graph: Graph, cell: int, depth: int, code: str = ""):
@@ -152,11 +152,11 @@ class Explanation:
         Args:
             graph: The run.
             cell: Cell of the element.
-            depth: How far to unfold.
-            code: The line that made the tensor.
+            depth: Number of levels to unfold.
+            code: Source line that assigned the tensor.
 
         Raises:
-            ValueError: As for `Traced.explain`; and the arithmetic does not give the number.
+            ValueError: As for `Traced.explain`, or if the arithmetic does not reproduce the number.
         """
         if not isinstance(depth, int) or depth < 1:
             raise ValueError(f"depth must be a whole number of at least 1, got {depth!r}")
@@ -166,11 +166,11 @@ class Explanation:
         try:
             self._tree, dtypes = graph.unfold(cell, depth)
             self._check(dtypes)
-        except (RecursionError, MemoryError, SyntaxError):  # how Python rejects deep nesting
+        except (RecursionError, MemoryError, SyntaxError):  # Python raises these for deep nesting
             raise ValueError(too_long(self.target.name)) from None
 
     def _check(self, dtypes: set[torch.dtype]) -> None:
-        """Check that the arithmetic gives the number of the run."""
+        """Check that the arithmetic reproduces the number in the run."""
         value = self.value
         try:
             result = eval(self.expression, {"math": math})
@@ -189,27 +189,27 @@ class Explanation:
 
     @property
     def value(self) -> float:
-        """Return the number itself."""
+        """Return the explained number."""
         return self.target.value
 
     @cached_property
     def expression(self) -> str:
-        """Write Python arithmetic over numbers and `math` that evaluates to the value."""
+        """Return a Python expression with numbers and `math` that evaluates to the value."""
         return Writer(self._graph.tape.value).write(self._tree)
 
     @cached_property
     def cells(self) -> list[int]:
-        """List the cells of its operands, each once, in the order of the arithmetic."""
+        """List the distinct cells of the operands in the order of the arithmetic."""
         return [] if self._is_given else list(dict.fromkeys(leaves(self._tree)))
 
     @cached_property
     def inputs(self) -> list[Element]:
-        """List its operands, elements of named tensors, each once."""
+        """List the distinct operands, which are elements of named tensors."""
         return [Element.of(self._graph.tape, cell) for cell in self.cells]
 
     @property
     def text(self) -> str:
-        """Write symbols, digits and the result, one line each."""
+        """Format symbols, digits and the result, each on its own line."""
         lines, number = [str(self.target)], format_number(self.value)
         if isinstance(self._tree, Number):
             return f"{lines[0]}\n  = " + message("{number}, a constant of the code", number=number)
@@ -227,11 +227,11 @@ class Explanation:
         return "\n".join([*lines, f"  = {number}"])
 
     def __repr__(self) -> str:
-        """Write the text."""
+        """Return the text."""
         return self.text
 
     def _repr_html_(self) -> str:
-        """Write the text, and below it the operands with the used elements framed."""
+        """Return the text and, below it, the operands with the used elements framed."""
         tables = "".join(self._drawn(block, cells) for block, cells in self._used().items())
         text = f'<pre style="{_PRE}">{html.escape(self.text)}</pre>'
         return f"<div>{text}{tables}</div>"
@@ -261,7 +261,7 @@ def few(parts: list[str]) -> list[str]:
 
 
 def place(axes: tuple[str, ...], index: tuple[int | str, ...]) -> str:
-    """Write an index with the names of its axes, as "[batch 0, query 1]"."""
+    """Format an index with axis names, such as "[batch 0, query 1]"."""
     if not index:
         return ""
     names = axes or ("",) * len(index)
@@ -273,7 +273,7 @@ def place(axes: tuple[str, ...], index: tuple[int | str, ...]) -> str:
 
 
 def constant(number: float) -> str:
-    """Write a constant of the program, the root of a whole number as such."""
+    """Format a constant of the program; the root of a whole number is shown as a root."""
     if 0 < number < math.inf and not float(number).is_integer():
         squared = number * number
         if abs(squared - round(squared)) < 1e-12 and round(squared) > 0:

@@ -1,4 +1,4 @@
-"""Arithmetic as a tree with numbers of the run as leaves, to be written or computed."""
+"""Arithmetic as an expression tree whose leaves are numbers in the run."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from torch import Tensor
 
 COMPARISONS = ("==", "!=", "<", "<=", ">", ">=")
 LEVEL = dict.fromkeys(COMPARISONS, 0) | {"+": 1, "-": 1, "*": 2, "/": 2, "neg": 3, "**": 4}
-# The operators whose left or right side binds one level tighter than they do.
+# Operators whose left or right operand must bind one level tighter.
 TIGHT_LEFT = ("**", *COMPARISONS)
 TIGHT_RIGHT = ("/", "**", *COMPARISONS)
-# Conversions that round. Arithmetic in double precision leaves them out.
+# Conversions that round. Arithmetic in double precision skips them.
 CASTS = ("float32", "float16", "bfloat16")
-# Python does not compile a longer chain of operators.
+# Python cannot compile a longer chain of operators.
 LONGEST_SUM = 2500
 
 
 class Expression:
-    """A part of a tree. The arithmetic operators build a larger tree."""
+    """A node of the tree. Arithmetic operators combine nodes into larger trees."""
 
     __slots__ = ()
 
@@ -47,21 +47,21 @@ class Expression:
 
 @dataclass(frozen=True, slots=True)
 class Number(Expression):
-    """A constant of the program: a scale, a power, an eps."""
+    """A constant of the program, such as a scale, an exponent or an eps."""
 
     value: float
 
 
 @dataclass(frozen=True, slots=True)
 class Leaf(Expression):
-    """One element of a tensor of the run."""
+    """One element of a tensor in the run."""
 
     cell: int
 
 
 @dataclass(frozen=True, slots=True)
 class Apply(Expression):
-    """An operation on parts: + - * / ** neg, a comparison, or the name of a function."""
+    """An operation on subtrees: + - * / ** neg, a comparison, or the name of a function."""
 
     name: str
     parts: tuple[Expression, ...]
@@ -69,26 +69,26 @@ class Apply(Expression):
 
 @dataclass(frozen=True, slots=True)
 class Total(Expression):
-    """A sum; of one part, it is the part."""
+    """A sum; a sum of one part equals that part."""
 
     parts: tuple[Expression, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Dot(Expression):
-    """A sum of products, part by part."""
+    """A dot product: the sum of elementwise products."""
 
     left: tuple[Expression, ...]
     right: tuple[Expression, ...]
 
 
 def call(name: str, *parts: Expression) -> Expression:
-    """Write name(parts)."""
+    """Build the call name(parts)."""
     return Apply(name, parts)
 
 
 def leaves(tree: Expression) -> Iterator[int]:
-    """Iterate over the cells of a tree from left to right, with repetitions."""
+    """Yield the cells of a tree from left to right, including duplicates."""
     waiting = [tree]
     while waiting:
         node = waiting.pop()
@@ -99,7 +99,7 @@ def leaves(tree: Expression) -> Iterator[int]:
 
 
 def replace(tree: Expression, change: Callable[[int], Expression]) -> Expression:
-    """Replace every cell by a tree."""
+    """Replace every cell with a tree."""
 
     def each(parts: tuple[Expression, ...]) -> tuple[Expression, ...]:
         return tuple(replace(part, change) for part in parts)
@@ -114,66 +114,66 @@ def replace(tree: Expression, change: Callable[[int], Expression]) -> Expression
 
 
 def terms(tree: Apply | Total | Dot) -> tuple[Expression, ...]:
-    """List the parts of a tree; of a sum, its summands."""
+    """List the operands of a tree; for a sum, its summands."""
     if isinstance(tree, Dot):
         return tuple(a * b for a, b in zip(tree.left, tree.right, strict=True))
     return tree.parts
 
 
 class Writer:
-    """Write a tree, with brackets only where the order of operations needs them.
+    """Format a tree, with brackets only where operator precedence requires them.
 
-    This class writes Python arithmetic over plain numbers and `math`. Subclasses change how a
-    leaf, a function, a sum and the signs look.
+    This class formats Python arithmetic with plain numbers and `math`. Subclasses override the
+    format of leaves, functions, sums and signs.
 
     Attributes:
-        signs: Operator -> the text between its two sides.
+        signs: Operator -> text between its operands.
     """
 
     signs: Mapping[str, str] = {sign: f" {sign} " for sign in LEVEL}
 
     def __init__(self, value: Callable[[int], float]) -> None:
-        """Write with these numbers.
+        """Format numbers from `value`.
 
         Args:
-            value: Returns the number of a cell.
+            value: Function that returns the number in a cell.
         """
         self.value = value
 
     def leaf(self, cell: int, outer: int) -> str:
-        """Write a cell inside an operator of the level `outer`."""
+        """Format a cell inside an operator of precedence `outer`."""
         return self.number(self.value(cell), outer)
 
     def number(self, number: float, outer: int) -> str:
-        """Write a number, in brackets if it is negative and follows a sign."""
+        """Format a number, in brackets if it is negative and follows a sign."""
         return bracketed(literal(number), outer)
 
     def function(self, name: str, parts: tuple[Expression, ...]) -> str:
-        """Write a call."""
+        """Format a call."""
         known = name if name in ("max", "min", "abs") else f"math.{name}"
         return f"{known}({', '.join(map(self.write, parts))})"
 
     def cast(self, tree: Apply, outer: int) -> str:
-        """Write the number that was rounded."""
+        """Format the number before rounding."""
         return self.write(tree.parts[0], outer)
 
     def total(self, tree: Total | Dot, outer: int) -> str:
-        """Write a sum of several parts."""
+        """Format a sum of several parts."""
         text = self.join([self.write(part, 1) for part in terms(tree)])
         return f"({text})" if outer >= 1 else text
 
     def join(self, parts: list[str]) -> str:
-        """Put a plus between the parts of a sum."""
+        """Join the parts of a sum with plus signs."""
         if len(parts) > LONGEST_SUM:
             return f"math.fsum(({', '.join(parts)}))"
         return self.signs["+"].join(parts)
 
     def write(self, tree: Expression, outer: int = 0) -> str:
-        """Write a tree.
+        """Format a tree.
 
         Args:
-            tree: What to write.
-            outer: Level of the operator around it.
+            tree: Tree to format.
+            outer: Precedence of the enclosing operator.
         """
         if isinstance(tree, Leaf):
             return self.leaf(tree.cell, outer)
@@ -204,16 +204,16 @@ def bracketed(text: str, outer: int) -> str:
 
 
 def literal(number: float) -> str:
-    """Write a number so that Python reads the same number back."""
+    """Format a number as a literal that Python reads back unchanged."""
     return re.sub("(inf|nan)", r"math.\1", repr(number))
 
 
 def compute(tree: Expression, value: Callable[[int], Tensor]) -> Tensor:
-    """Compute a tree with torch, so that autograd can differentiate it.
+    """Evaluate a tree with torch, so that autograd can differentiate it.
 
     Args:
-        tree: Arithmetic.
-        value: Returns the number of a cell.
+        tree: Tree to evaluate.
+        value: Function that returns the number in a cell.
     """
     if isinstance(tree, Leaf):
         return value(tree.cell)
@@ -230,11 +230,11 @@ def compute(tree: Expression, value: Callable[[int], Tensor]) -> Tensor:
 
 
 def slopes(tree: Expression, value: Callable[[int], float]) -> dict[int, float]:
-    """Compute the derivative of a tree by each of its cells.
+    """Compute the derivative of a tree with respect to each of its cells.
 
     Args:
-        tree: Arithmetic.
-        value: Returns the number of a cell.
+        tree: Tree to evaluate.
+        value: Function that returns the number in a cell.
     """
     with torch.enable_grad():
         inputs = {
@@ -256,7 +256,7 @@ _OPERATORS: dict[str, Callable[..., Tensor]] = {
     "+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv,
     "**": operator.pow, "neg": operator.neg, "==": operator.eq, "!=": operator.ne,
     "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
-    # Among equal numbers Python takes the first, as torch does in relu and max. torch.maximum
+    # If numbers are equal, Python takes the first, like relu and max in torch. torch.maximum
     # would split the gradient between them.
     "max": max, "min": min,
 }  # fmt: skip

@@ -7,7 +7,7 @@ To support a new operation, add a function to the table:
         return call("lgamma", arg(0))
 
 `arg(0)` is the element of the first argument at the position of the output element. An operation
-without a formula, or whose formula returns None, is decomposed as torch itself decomposes it.
+without a formula, or whose formula returns None, is decomposed by torch's own decomposition.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ LOGIC = {
     "logical_not": "NOT", "bitwise_not": "NOT", "logical_and": "AND", "bitwise_and": "AND",
     "logical_or": "OR", "bitwise_or": "OR",
 }  # fmt: skip
-# The kernels of scaled_dot_product_attention: one on a CPU, three on a GPU.
+# Kernels of scaled_dot_product_attention: one for the CPU, three for GPUs.
 FUSED_ATTENTION = (
     "_scaled_dot_product_flash_attention_for_cpu", "_scaled_dot_product_flash_attention",
     "_scaled_dot_product_efficient_attention", "_scaled_dot_product_cudnn_attention",
 )  # fmt: skip
-LARGEST_EXP = 300.0  # for larger scores the written softmax subtracts the maximum
+LARGEST_EXP = 300.0  # for larger scores, the formula of softmax subtracts the maximum
 
 
 class Output:
-    """One element of an operation's output, with access to its inputs."""
+    """One element of an operation's output, with access to the operation's inputs."""
 
     def __init__(self, operation: Operation, place: int, value: Callable[[int], float]) -> None:
         """Select one element of an operation's output.
@@ -57,13 +57,13 @@ class Output:
         Args:
             operation: The operation.
             place: Position of the element in the output, in row-major order.
-            value: Returns the number of a cell.
+            value: Function that returns the number in a cell.
         """
         self.operation, self.value = operation, value
         self.index = index_of(place, operation.shape)
 
     def __call__(self, position: int) -> Expression:
-        """Return the element of an argument that is broadcast to this output element."""
+        """Return the element of an argument that broadcasts to this output element."""
         part = self.operation.args[position]
         if not isinstance(part, Cells):
             return Number(float(part))
@@ -75,7 +75,7 @@ class Output:
         return bool(self.value(mask.cell) if isinstance(mask, Leaf) else mask.value)
 
     def get(self, name: str) -> Any:
-        """Return an argument by name: as it was passed, its default, or None."""
+        """Return the value of an argument: as passed, its default, or None."""
         return self.operation.get(name)
 
     def cells(self, position: int) -> Tensor:
@@ -96,7 +96,7 @@ class Output:
 
 
 def formula(*names: str) -> Callable[[Formula], Formula]:
-    """Register a formula under the names of its operations."""
+    """Register a formula for the named operations."""
 
     def enter(function: Formula) -> Formula:
         for name in names:
@@ -112,7 +112,7 @@ def expression_of(
     value: Callable[[int], float],
     formulas: Mapping[str, Formula] = FORMULAS,
 ) -> Expression | None:
-    """Write the arithmetic of one output element; None without a formula."""
+    """Return the arithmetic of one output element, or None without a formula."""
     if operation.name not in formulas:
         return None
     return formulas[operation.name](Output(operation, place, value))
@@ -156,9 +156,9 @@ for _name, _sign in zip(("eq", "ne", "lt", "le", "gt", "ge"), COMPARISONS, stric
 
 @formula(*LOGIC)
 def _logic(arg: Output) -> Expression | None:
-    """Write truth as a number: 1 for True, 0 for False."""
+    """Express logic as arithmetic: 1 for True, 0 for False."""
     if any(isinstance(part, Cells) and part.dtype != torch.bool for part in arg.operation.args):
-        return None  # the bits of whole numbers
+        return None  # bitwise on integers
     word = LOGIC[arg.operation.name]
     if word == "NOT":
         return Number(1) - arg(0)
@@ -167,7 +167,7 @@ def _logic(arg: Output) -> Expression | None:
 
 @formula("sigmoid")
 def _sigmoid(arg: Output) -> Expression:
-    """Write sigmoid so that exp never gets a large number."""
+    """Return sigmoid in a form that cannot overflow exp."""
     x = arg(0)
     if isinstance(x, Leaf) and arg.value(x.cell) < 0:
         return call("exp", x) / (Number(1) + call("exp", x))
@@ -181,7 +181,7 @@ def _silu(arg: Output) -> Expression:
 
 @formula("_to_copy", "convert_element_type")
 def _convert(arg: Output) -> Expression:
-    """Write a conversion: integers truncate, and short floats round."""
+    """Return a conversion: integers truncate, and low-precision floats round."""
     dtype = arg.get("dtype")
     if (name := str(dtype).removeprefix("torch.")) in CASTS:
         return call(name, arg(0))
@@ -262,7 +262,7 @@ def _prod(arg: Output) -> Expression:
 
 @formula("amax", "amin", "max", "min")
 def _extreme(arg: Output) -> Expression | None:
-    if arg.operation.output:  # the index of the largest
+    if arg.operation.output:  # the index of the maximum
         return None
     return call(arg.operation.name[-3:], *map(Leaf, reduced(arg)))
 
@@ -317,7 +317,7 @@ def _logsumexp(arg: Output) -> Expression:
 
 
 def along(arg: Output) -> tuple[list[int], int]:
-    """List the cells of the softmax of this element, and its position among them."""
+    """List the cells that the softmax of this element runs over, and its position among them."""
     dim = arg.get("dim") % len(arg.index)
     places = (*arg.index[:dim], slice(None), *arg.index[dim + 1 :])
     return arg.cells(0)[places].tolist(), arg.index[dim]
@@ -339,7 +339,7 @@ def _exponentials(arg: Output, cells: list[int], here: int) -> tuple[Expression,
 
 @formula("native_layer_norm")
 def _layer_norm(arg: Output) -> Expression | None:
-    if arg.operation.output:  # the mean or the reciprocal deviation
+    if arg.operation.output:  # the mean or the reciprocal standard deviation
         return None
     inner = arg.index[-len(arg.get("normalized_shape")) :]
     row = arg.cells(0)[arg.index[: -len(inner)]].flatten().tolist()
@@ -354,20 +354,20 @@ def _layer_norm(arg: Output) -> Expression | None:
 def attention(
     arg: Output, masked: Callable[[Expression, Leaf], Expression]
 ) -> tuple[list[Expression], tuple[Expression, ...]] | None:
-    """Write the scores of fused attention, and list the numbers that their softmax weighs.
+    """Return the scores of fused attention, and the values that softmax weights.
 
     Args:
         arg: The output element.
-        masked: Writes a score and the mask's entry that is added to it.
+        masked: Function that combines a score with the mask's entry.
 
     Returns:
-        Scores and values, one for each key; None for what has no formula.
+        Scores and values, one for each key; None if the output has no formula.
     """
-    if arg.operation.output or arg.get("dropout_p"):  # for the backward pass; random weights
+    if arg.operation.output or arg.get("dropout_p"):  # backward-pass outputs; random dropout
         return None
     *batch, head, query, feature = arg.index
     parts = (arg.cells(n)[tuple(batch)] for n in range(3))
-    # Groups of heads may share keys and values.
+    # A group of query heads may share keys and values.
     q, k, v = (part[head * len(part) // arg.operation.shape[-3]] for part in parts)
     scale = arg.get("scale")
     scale = 1 / math.sqrt(q.size(-1)) if scale is None else scale
@@ -405,8 +405,8 @@ def _condition(arg: Output) -> Expression | None:
     return call(word, *(arg(n) for n in range(1 if word == "NOT" else 2)))
 
 
-# Masks as conditions, for formulas that are computed again after a change: in a spreadsheet, or on
-# the page of the explorer.
+# Masks as conditions, for formulas that are recomputed after a change: in a spreadsheet, or on the
+# page of the explorer.
 CONDITIONS: dict[str, Formula] = {
     "masked_fill": lambda arg: call("IF", arg(1), arg(2), arg(0)),
     "where": lambda arg: call("IF", arg(0), arg(1), arg(2)),

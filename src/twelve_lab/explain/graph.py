@@ -1,4 +1,4 @@
-"""From an element to its arithmetic over named tensors, which can be unfolded in turn."""
+"""The arithmetic of each element over named tensors, which can be unfolded in turn."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from twelve_lab.explain.expression import Expression, Leaf, Number, leaves, repl
 from twelve_lab.explain.formulas import FORMULAS, Formula, expression_of
 from twelve_lab.explain.tape import Tape
 
-# More numbers take seconds and hundreds of megabytes. A LayerNorm of width 768 has 590,000.
+# More terms take seconds and hundreds of megabytes. A LayerNorm of width 768 has 590,000.
 MOST = 600_000
 
 
 class Graph:
-    """The elements of a finished run, and the arithmetic between them."""
+    """The elements of a finished run, and the arithmetic that connects them."""
 
     def __init__(self, tape: Tape) -> None:
-        """Read a tape that is complete."""
+        """Build the graph of a complete tape."""
         self.tape = tape
         self._trees = cache(self._shallow)
         self._sizes: dict[int, int] = {}
@@ -29,11 +29,11 @@ class Graph:
         self._after: dict[int, list[int]] | None = None
 
     def __deepcopy__(self, memo: object) -> Graph:
-        """Share the graph with copies of a trace: a finished run does not change."""
+        """Share the graph with copies of the trace: a finished run does not change."""
         return self
 
     def operation(self, cell: int, formulas: Mapping[str, Formula] = FORMULAS) -> Expression | None:
-        """Write the arithmetic of the operation that computed an element; None for an input.
+        """Return the arithmetic of the operation that computed an element; None for an input.
 
         Args:
             cell: Cell of the element.
@@ -50,10 +50,10 @@ class Graph:
         return Leaf(int(block.copies.flatten()[cell - block.start]))
 
     def shallow(self, cell: int) -> Expression:
-        """Write the arithmetic of an element over the nearest named elements.
+        """Return the arithmetic of an element over the nearest named elements.
 
         Raises:
-            ValueError: The arithmetic would be too long.
+            ValueError: If the arithmetic would be too long.
         """
         try:
             return self._trees(cell)
@@ -67,7 +67,7 @@ class Graph:
             self._sizes[cell] = 1
             return Leaf(cell) if self.tape.block(cell).name else Number(self.tape.value(cell))
         operands = {used: self._named(used) for used in leaves(tree)}
-        # Nothing is copied before it is counted: the size may double with every operation.
+        # Count before copying: the size may double with every operation.
         size = sum(1 if operands[c] == Leaf(c) else self._sizes[c] for c in leaves(tree))
         if size > MOST:
             raise OverflowError
@@ -80,13 +80,13 @@ class Graph:
         return Leaf(cell) if self.tape.block(cell).name else self._trees(cell)
 
     def unfold(self, cell: int, depth: int) -> tuple[Expression, set[torch.dtype]]:
-        """Write the arithmetic of an element, its named operands unfolded depth - 1 times.
+        """Return the arithmetic of an element with its named operands unfolded depth - 1 times.
 
         Returns:
             The arithmetic, and the dtypes of all numbers that it computes.
 
         Raises:
-            ValueError: The arithmetic would be too long.
+            ValueError: If the arithmetic would be too long.
         """
         tree = self.shallow(cell)
         dtypes = set(self._dtypes[cell])
@@ -105,7 +105,7 @@ class Graph:
         return tree, dtypes
 
     def consumers(self, cell: int) -> list[int]:
-        """List the elements of named tensors whose arithmetic contains this one."""
+        """List the elements of named tensors whose arithmetic contains this cell."""
         if self._after is None:
             self._after = defaultdict(list)
             for block in self.tape.named.values():
@@ -116,7 +116,7 @@ class Graph:
 
 
 def too_long(name: str) -> str:
-    """Write the error for arithmetic that is too long or too deeply nested."""
+    """Format the error for arithmetic that is too long or too deeply nested."""
     return (
         f"{name}: the arithmetic from the nearest named tensors is too long to be written out; "
         "annotate a tensor in between"

@@ -1,7 +1,7 @@
-"""Record every operation of a run: which elements went in and which came out.
+"""Record every operation of a run with its input and output elements.
 
-Every element of every tensor gets a number, its cell. An operation that only moves data runs a
-second time on tensors of cells. Any other operation makes new cells and is kept with its arguments.
+Every element of every tensor gets a number, its cell. An operation that only moves data is
+rerun on tensors of cells. Any other operation creates new cells and is stored with its arguments.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from torch._ops import OpOverload
 from torch.nn import Parameter
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
-# Data movement: the output holds elements of the input, unchanged.
+# Data movement: the output contains elements of the input, unchanged.
 MOVES = frozenset(
     "view _unsafe_view reshape _reshape_alias permute transpose t expand unsqueeze squeeze slice "
     "select as_strided unfold diagonal alias detach clone contiguous flip roll repeat "
@@ -32,7 +32,7 @@ MOVES = frozenset(
     "unsafe_split masked_select expand_as broadcast_in_dim convert_element_type view_of "
     "collapse_view split_dim".split()
 )
-# Only these argument positions carry data. The others are indices.
+# Only these argument positions contain data; the others contain indices.
 LOOKUPS = {
     "index_select": (0,), "take": (0,), "index": (0,), "masked_select": (0,),
     "index_put": (0, 2), "scatter": (0, 3), "index_copy": (0, 3), "masked_scatter": (0, 2),
@@ -48,7 +48,7 @@ GIVEN = frozenset(
 
 def _map(change: Callable[[Any], Any], part: Any, kind: type = Tensor) -> Any:
     """Apply a function to every tensor among the arguments of an operation."""
-    # torch.utils._pytree does the same and doubles the time of a trace.
+    # torch.utils._pytree does the same, but doubles the time of a trace.
     if isinstance(part, kind):
         return change(part)
     if isinstance(part, tuple | list):
@@ -72,29 +72,29 @@ def _alone() -> AbstractContextManager[Any]:
 
 
 def _is_plain(tensor: Tensor) -> bool:
-    """Tell whether the numbers of a tensor can be read."""
+    """Return whether the values of a tensor can be read."""
     return not (tensor.is_meta or tensor.is_complex() or tensor.layout != torch.strided)
 
 
 def _kind(tensor: Tensor) -> str:
-    """Say why the numbers of a tensor cannot be read."""
+    """Return why the values of a tensor cannot be read."""
     return str(tensor.dtype if tensor.is_complex() else tensor.layout).removeprefix("torch.")
 
 
 def _direct(func: OpOverload) -> Callable[..., Any]:
-    """Bypass the dispatcher for decomposed operations, because it imports the compiler."""
+    """Bypass the dispatcher, which imports the compiler, for decomposed operations."""
     return getattr(func, "impl_aten", func)
 
 
 def _is_lookup(name: str, args: Sequence[Any]) -> bool:
-    """Tell whether the output holds elements of the data, chosen by indices."""
+    """Return whether the output consists of elements of the data, selected by indices."""
     adds = name == "index_put" and tuple(args[3:4]) == (True,)
     return name in LOOKUPS and not adds
 
 
 @dataclass(frozen=True)
 class Cells:
-    """A tensor as an argument of an operation: the cell of each of its elements."""
+    """A tensor argument of an operation: the cell of each element."""
 
     of: Tensor
     dtype: torch.dtype
@@ -102,15 +102,15 @@ class Cells:
 
 @dataclass(frozen=True, eq=False)
 class Operation:
-    """One operation that ran: its name and arguments, tensors replaced by their cells.
+    """One operation of the run, with its tensor arguments replaced by their cells.
 
     Attributes:
-        name: Its name, without the namespace if that is torch's own.
-        run: The operation itself; None if its arguments could not be recorded.
+        name: Name, without the namespace if that is torch's own.
+        run: The operation, or None if its arguments could not be recorded.
         args: Positional arguments as passed.
         kwargs: Keyword arguments as passed.
-        shape: Shape of its output.
-        output: Index among its outputs.
+        shape: Shape of the output.
+        output: Index of the output.
     """
 
     name: str
@@ -121,7 +121,7 @@ class Operation:
     output: int = 0
 
     def get(self, name: str) -> Any:
-        """Return an argument by name: as it was passed, its default, or None."""
+        """Return the value of an argument: as passed, its default, or None."""
         known = self.run._schema.arguments if self.run is not None else ()
         for position, argument in enumerate(known):
             if argument.name == name:
@@ -137,13 +137,13 @@ class Block:
 
     Attributes:
         start: The first cell.
-        values: One per cell, flat, on the CPU.
-        made: The operation that computed them.
-        copies: The cells that they repeat, if they only repeat others.
-        name: Name in the trace, or of a parameter; "" if it has none.
+        values: One value per cell, flat, on the CPU.
+        made: The operation that computed the elements.
+        copies: The cells that the elements duplicate, if they only duplicate others.
+        name: Name in the trace or of a parameter; "" without a name.
         axes: One name for each axis; empty if the axes have no names.
-        shape: Sizes.
-        is_parameter: Whether training changes it.
+        shape: Sizes of the axes.
+        is_parameter: Whether the tensor is a trainable parameter.
     """
 
     start: int
@@ -168,18 +168,18 @@ class Block:
 
     @property
     def axis_names(self) -> tuple[str, ...]:
-        """Name every axis, by its number if it has no name."""
+        """Return a name for every axis: its number if it has no name."""
         return self.axes or tuple(f"axis {n}" for n in range(len(self.shape)))
 
     def index(self, cell: int) -> tuple[int, ...]:
-        """Return the index of a cell in its tensor."""
+        """Return the index of a cell in the tensor."""
         return index_of(cell - self.start, self.shape)
 
     def cell(self, index: tuple[int, ...]) -> int:
-        """Return the cell at an index. Negative positions count from the end.
+        """Return the cell at an index; negative positions count from the end.
 
         Raises:
-            ValueError: The index does not fit the axes.
+            ValueError: If the index does not fit the axes.
         """
         named = list(zip(self.axis_names, self.shape, strict=True))
         sizes = ", ".join(f"{axis} {size}" for axis, size in named)
@@ -203,7 +203,7 @@ class Block:
 
 
 def index_of(place: int, shape: Sequence[int]) -> tuple[int, ...]:
-    """Turn a position in row-major order into an index."""
+    """Convert a position in row-major order to an index."""
     index = []
     for size in reversed(shape):
         place, rest = divmod(place, size)
@@ -212,27 +212,27 @@ def index_of(place: int, shape: Sequence[int]) -> tuple[int, ...]:
 
 
 class Tape(TorchDispatchMode):
-    """All operations of a run, element by element, as they are recorded while it runs."""
+    """All operations of a run, recorded element by element while it runs."""
 
     def __init__(self) -> None:
-        """Start empty."""
+        """Create an empty tape."""
         super().__init__()
         self.blocks: list[Block] = []
         self.starts: list[int] = []
         self.named: dict[str, Block] = {}
         self._next = 0
-        # Keyed by id, which may be reused: a weak reference to the tensor tells whether it was.
+        # Keyed by id. An id may be reused, which a weak reference to the tensor detects.
         self._cells: dict[int, tuple[weakref.ref[Tensor], Tensor]] = {}
         self._labels: dict[int, tuple[weakref.ref[Tensor], str, tuple[str, ...]]] = {}
 
     def label(self, tensor: Tensor, name: str, axes: tuple[str, ...] = ()) -> None:
-        """Name an input of the run, such as a weight."""
+        """Name an input of the run, for example a weight."""
         known = self._labels.get(id(tensor))
         if known is None or known[0]() is not tensor:
             self._labels[id(tensor)] = (weakref.ref(tensor), name, axes)
 
     def name(self, tensor: Tensor, name: str, axes: tuple[str, ...]) -> None:
-        """Set the name of a tensor in the trace. Its elements use this name from now on."""
+        """Set the name of a tensor in the trace. From now on, its elements use this name."""
         if not _is_plain(tensor):
             return
         with _alone():
@@ -257,7 +257,7 @@ class Tape(TorchDispatchMode):
             The cells of its output, computed by the simpler operations.
 
         Raises:
-            ValueError: Torch has no decomposition, or the operation could not be recorded.
+            ValueError: If torch has no decomposition, or the operation could not be recorded.
         """
         name = operation.name if "::" in operation.name else f"aten::{operation.name}"
         if operation.run is None:
@@ -289,7 +289,7 @@ class Tape(TorchDispatchMode):
         return self.blocks[bisect_right(self.starts, cell) - 1]
 
     def value(self, cell: int) -> float:
-        """Return the number in a cell."""
+        """Return the value in a cell."""
         block = self.block(cell)
         return block.numbers[cell - block.start]
 
@@ -311,7 +311,7 @@ class Tape(TorchDispatchMode):
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        # Otherwise the first operation imports the whole compiler, which takes over a second.
+        # Otherwise, the first operation would import the whole compiler, which takes over 1 s.
         return False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -348,7 +348,7 @@ class Tape(TorchDispatchMode):
         return Cells(self.cells(tensor), tensor.dtype)
 
     def _keep_unexplained(self, name: str, result: Any) -> None:
-        """Keep only the name of an operation on tensors whose numbers cannot be read."""
+        """Record only the name of an operation on tensors whose values cannot be read."""
         for place, output in enumerate(_tensors(result)):
             if _is_plain(output):
                 self._allocate(output, made=Operation(name, None, (), {}, output.shape, place))
@@ -356,7 +356,7 @@ class Tape(TorchDispatchMode):
     def _keep(self, func, name, args, kwargs, before, result) -> None:
         outputs = result if isinstance(result, tuple | list) else (result,)
         if (name in MOVES or _is_lookup(name, args)) and func._overloadname != "dtype":
-            # Some forms of these operations cannot run on cells.
+            # Some overloads of these operations cannot run on cells.
             with suppress(RuntimeError, TypeError, IndexError, NotImplementedError):
                 moved = self._move(func, name, args, kwargs, before, result)
                 moved = moved if isinstance(moved, tuple | list) else (moved,)
@@ -372,7 +372,7 @@ class Tape(TorchDispatchMode):
                 self._allocate(output, made=None if name in GIVEN else made)
 
     def _keep_dropout(self, x: Tensor, p: float, output: Tensor, mask: Tensor) -> None:
-        """Record dropout on a GPU, which is one operation, as the two of the CPU."""
+        """Record dropout on a GPU, which is one operation, as the two operations on a CPU."""
         kept = mask.to(x.dtype)
         scale = kept / (1 - p)
         for name, args, made in (("div", (kept, 1 - p), scale), ("mul", (x, scale), output)):
@@ -381,7 +381,7 @@ class Tape(TorchDispatchMode):
             self._allocate(made, made=Operation(name, run, args, {}, x.shape))
 
     def _move(self, func, name, args, kwargs, before, result) -> Any:
-        """Run the operation on cells, with its index arguments unchanged."""
+        """Rerun the operation on cells, with its index arguments unchanged."""
         if name in LOOKUPS:
             return self._look_up(name, *before)
         if name in ("view", "_unsafe_view", "reshape", "_reshape_alias"):
@@ -400,7 +400,7 @@ class Tape(TorchDispatchMode):
         return _direct(func)(*_map(self.cells, args), **_map(self.cells, kwargs))
 
     def _look_up(self, name: str, args: Any, kwargs: Any) -> Tensor:
-        """Run an operation on the cells of its data, with indices read from the tape."""
+        """Rerun a lookup on the cells of its data, with indices read from the tape."""
         parts = [
             self._cell_of(part) if place in LOOKUPS[name] else _map(self._values, part, Cells)
             for place, part in enumerate(args)
@@ -408,11 +408,11 @@ class Tape(TorchDispatchMode):
         return getattr(torch.ops.aten, name)(*parts, **kwargs)
 
     def _cell_of(self, part: Any) -> Any:
-        """Return the cells of a data argument; a plain number gets a cell of its own."""
+        """Return the cells of a data argument; a plain number gets its own cell."""
         return part.of if isinstance(part, Cells) else self._constant(part)
 
     def _change(self, func: OpOverload, name: str, target: Tensor, before: Any) -> None:
-        """Give new cells to a tensor that was changed in place, and to all its views."""
+        """Assign new cells to a tensor that was modified in place, and to all its views."""
         (arguments, kwargs), old = before, before[0][0].of
         if name in ("copy", "fill", "masked_fill", "zero"):
             number = 0.0 if name == "zero" else arguments[1 + (name == "masked_fill")]
@@ -441,7 +441,7 @@ class Tape(TorchDispatchMode):
                 self._assign(tensor, torch.where(new >= 0, new, cells))
 
     def _in_storage(self, tensor: Tensor) -> Tensor:
-        """Lay the cells out like the tensor's storage, with -1 where the tensor has no element."""
+        """Arrange the cells like the tensor's storage, with -1 where the tensor has no element."""
         length = tensor.untyped_storage().nbytes() // tensor.element_size()
         written = torch.full((length,), -1, device="cpu")
         laid = written.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
@@ -449,7 +449,7 @@ class Tape(TorchDispatchMode):
         return written
 
     def _values(self, part: Cells) -> Tensor:
-        """Read the numbers of an argument from the tape."""
+        """Read the values of an argument from the tape."""
         numbers = [self.value(cell) for cell in part.of.flatten().tolist()]
         return torch.tensor(numbers, dtype=part.dtype, device="cpu").view(part.of.shape)
 

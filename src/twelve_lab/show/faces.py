@@ -1,7 +1,7 @@
-"""Small faces of cat, dog and fish: shapes for figures and pages, and text for terminals.
+"""Small faces of a cat, a dog and a fish: shapes for figures and pages, text for terminals.
 
 A face appears beside its word and never replaces it. Its outline and features are dark and its coat
-is light, so that one of them is visible on any background. Ears, whiskers, nose and fins tell the
+is light, so either is visible on any background. Ears, whiskers, nose and fins tell the
 three apart without colour.
 """
 
@@ -11,18 +11,18 @@ from typing import NamedTuple
 
 from twelve_lab.show.palette import COATS, FACE_INK
 
-SIZE = 24  # units of the square in which a face is drawn
+SIZE = 24  # side of the square that contains a face, in units
 LINE = 1.4  # units; about a pixel at a height of 16 pixels
-COLUMNS = 5  # of a terminal
+COLUMNS = 5  # terminal columns of a face
 
 
 class Shape(NamedTuple):
     """A part of a face.
 
     Attributes:
-        path: Absolute SVG commands M, L, C and Z with their numbers, separated by spaces.
-        fill: Its colour, or "none" for a line.
-        line: Width of its outline, in units.
+        path: Absolute SVG commands M, L, C and Z with coordinates, separated by spaces.
+        fill: Fill colour, or "none" for a line.
+        line: Width of the outline, in units.
     """
 
     path: str
@@ -31,7 +31,7 @@ class Shape(NamedTuple):
 
 
 def _oval(x: float, y: float, width: float, height: float) -> str:
-    """Write an ellipse by its centre and semi-axes, as four curves."""
+    """Return an ellipse, given by its centre and semi-axes, as four curves."""
     a, b = 0.5523 * width, 0.5523 * height
     corners = [
         (x - width, y), (x - width, y - b), (x - a, y - height), (x, y - height),
@@ -90,7 +90,7 @@ FACES: dict[str, tuple[Shape, ...]] = {
         Shape("M 14.3 10.6 C 15.3 11.4 15.3 12.6 14.3 13.4", line=1.2),
     ),
 }  # fmt: skip
-# Shown with a right answer.
+# Shown with a correct answer.
 HAPPY = (
     _CAT_HEAD,
     Shape("M 6.2 12.4 C 6.8 10.4 9.2 10.4 9.8 12.4"),
@@ -101,7 +101,7 @@ LINES = {"cat": "=^.^=", "dog": "U'o'U", "fish": "><(o>"}
 
 
 def drawn(shapes: tuple[Shape, ...]) -> str:
-    """Write shapes as an SVG group, in a square of SIZE units."""
+    """Format shapes as an SVG group, in a square of SIZE units."""
     paths = "".join(
         f'<path d="{shape.path}" fill="{shape.fill}" stroke-width="{shape.line:g}"/>'
         for shape in shapes
@@ -110,7 +110,7 @@ def drawn(shapes: tuple[Shape, ...]) -> str:
 
 
 def picture(shapes: tuple[Shape, ...], size: int) -> str:
-    """Write shapes as a picture that screen readers skip.
+    """Format shapes as an SVG picture that screen readers skip.
 
     Args:
         shapes: The shapes of a face.
@@ -123,7 +123,7 @@ def picture(shapes: tuple[Shape, ...], size: int) -> str:
 
 
 def symbols() -> str:
-    """Write each face as an SVG symbol, such as "face-cat", and the happy one as "face-happy"."""
+    """Format each face as an SVG symbol, such as "face-cat", and the happy face as "face-happy"."""
     return "".join(
         f'<symbol id="face-{name}" viewBox="0 0 {SIZE} {SIZE}">{drawn(shapes)}</symbol>'
         for name, shapes in {**FACES, "happy": HAPPY}.items()

@@ -1,7 +1,7 @@
-"""Numbers as text: the same characters on every machine, with every axis named.
+"""Numbers as text: identical on every machine, with every axis named.
 
-All displays of the lab use this module, so that stored notebook outputs can be compared character
-by character on CPU and GPU.
+All displays of the lab use this module, so stored notebook outputs can be compared character by
+character on CPU and GPU.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from twelve_lab.show.table import Block, Labels, Table, Value
 def format_number(value: float, decimals: int = 4) -> str:
     """Format one number so that rounding noise in its last bits cannot change the text.
 
-    A tie, or a value within 1e-8 of one (at 4 decimals), rounds away from zero.
+    A tie, or a value within 1e-8 of a tie (at 4 decimals), rounds away from zero.
 
     Args:
         value: A float, an int or a bool.
-        decimals: Digits after the point; ints and bools ignore it.
+        decimals: Number of digits after the point; ignored for ints and bools.
 
     Returns:
-        The text, never `-0.0000`; `nan`, `inf` and `-inf` are spelled out.
+        The text, never `-0.0000`; non-finite values become `nan`, `inf` or `-inf`.
     """
     if isinstance(value, int) or not math.isfinite(value):
         return str(value)
@@ -42,20 +42,20 @@ def format_tensor(
     """Format a tensor with the names of its axes, one line for each row of its last axis.
 
     Args:
-        x: A tensor on any device, a nested list, or a trace entry, which has its own axes.
-        axes: Axis names, as "batch src d_model" or as a sequence; an axis of size 1 may be "1".
+        x: Tensor on any device, nested list, or trace entry, which has its own axes.
+        axes: Axis names in a string ("batch src d_model") or a sequence; size 1 may be "1".
         labels: Names to print instead of indices: axis -> one name per index, or axis -> one
-            such list per sentence where the tensor has a batch axis.
-        decimals: Digits after the point.
-        width: Characters of a row. Further columns follow below, with the names of their rows;
-            unlimited if not given.
+            such list per sentence if the tensor has a batch axis.
+        decimals: Number of digits after the point.
+        width: Maximum number of characters in a row; unlimited by default. Further columns
+            follow below, with their row names repeated.
 
     Returns:
-        A heading with names and sizes, then the numbers in columns of one width. An axis longer
+        A heading with names and sizes, then the numbers in columns of equal width. An axis longer
         than 12 shows its first and last four indices.
 
     Raises:
-        ValueError: The number of axes differs from the rank, or labels do not fit their axis.
+        ValueError: If the number of axes differs from the rank, or labels do not fit their axis.
     """
     table = Table.of(x, axes, labels)
     if not table.axes:
@@ -99,12 +99,12 @@ def cell_text(value: Value, decimals: int = 4) -> str:
 
 
 def _stubs(block: Block) -> list[list[str]]:
-    """List the texts left of each row: the names of the block, then of the row."""
+    """List the texts to the left of each row: the names of the block, then of the row."""
     return [[*block.names, f"{block.row_axis} {name}".strip()] for name in block.row_names]
 
 
 def _blank_repeats(stub: list[str], above: list[str]) -> list[str]:
-    """Drop the leading names that equal those of the line above."""
+    """Blank out leading names that equal those on the line above."""
     same = [left == right for left, right in zip(stub[:-1], above, strict=False)]
     repeats = same.index(False) if False in same else len(same)
     return [""] * repeats + stub[repeats:]

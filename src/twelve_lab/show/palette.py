@@ -1,7 +1,7 @@
-"""One colour and one line style for each axis, the same in every figure, table and page.
+"""A fixed colour and line style for each axis, shared by all figures, tables and pages.
 
-A fill shows a value, a bracket shows an axis, text is always near-black. Orange and sky reach only
-2.3:1 on white, so colour is never used for text and never the only sign.
+A fill shows a value, a bracket shows an axis, and text is always near-black. The contrast of orange
+and sky blue on white is only 2.3:1, so colour is never used for text and never the only cue.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from typing import NamedTuple
 INK = "#222222"
 PAPER = "#ffffff"
 QUIET = "#8a8a8a"  # frames and hatching
-SHADE = "#f2f2f2"  # hidden or not the topic
+SHADE = "#f2f2f2"  # masked, or out of focus
 DPI = 100  # pixels per inch of a figure
-SPOTLIGHT = "#fff3c4"  # highlighted, always together with a thick frame
+SPOTLIGHT = "#fff3c4"  # highlight, always combined with a thick frame
 
 
 class AxisStyle(NamedTuple):
-    """How the bracket of an axis is drawn."""
+    """Style of the bracket of an axis."""
 
     colour: str
     line: str  # solid, dashed, dotted, dashdot or double
@@ -27,9 +27,9 @@ class AxisStyle(NamedTuple):
 
     @property
     def css(self) -> str:
-        """Write the style as a CSS border. CSS has no dash-dot: a thin dashed line replaces it."""
+        """Format the style as a CSS border. CSS has no dash-dot, so a thin dashed line is used."""
         line, width = ("dashed", 1.0) if self.line == "dashdot" else (self.line, self.width)
-        # Black follows the text of the page, because it is invisible on a dark page.
+        # Black becomes the text colour, because black is invisible on a dark page.
         return f"{width:g}px {line} {self.colour.replace('#000000', 'currentColor')}"
 
 
@@ -57,9 +57,9 @@ AXIS_STYLES = {
     "vocab": _WIDE,
 }
 
-# The parts of a whole, told apart by their names; each is readable under near-black text.
+# Parts of a whole, distinguished by their names; near-black text is readable on each.
 PART_FILLS = ("#fddbc7", "#d1e5f0", "#e3e3e3", "#fff3c4", "#d8efd3", "#eadcf2", PAPER)
-# Curves, told apart by their dashes and the name at their end; each reaches 3:1 on white.
+# Curves, distinguished by their dashes and the name at their end; contrast at least 3:1.
 CURVE_STYLES = (
     ("#000000", "solid"), ("#D55E00", "dashed"), ("#0072B2", "dotted"), ("#007a59", "dashdot"),
     ("#9c4a7c", "longdash"), ("#6b6b6b", "dashdotdot"),
@@ -76,9 +76,9 @@ THREADS = ("#CC79A7", "#E69F00", "#56B4E9", "#3fc79a")
 # The light middle of the RdBu scale: #222222 stays readable (7:1 or better) on every shade.
 _NEGATIVE = ((0.0, (255, 255, 255)), (0.4, (209, 229, 240)), (1.0, (146, 197, 222)))
 _POSITIVE = ((0.0, (255, 255, 255)), (0.4, (253, 219, 199)), (1.0, (244, 165, 130)))
-# At the opacity _TINT these give the same shades on white; text stays readable on dark, too.
+# At opacity _TINT, these give the same shades on white; text stays readable on dark, too.
 _POSITIVE_TINT, _NEGATIVE_TINT, _TINT = (235, 91, 28), (57, 150, 195), 0.55
-# For terminals, in the 256-colour palette; small values keep the terminal's own background.
+# For terminals with 256 colours; small values keep the terminal's own background.
 _POSITIVE_STEPS = (PAPER, "#ffd7af", "#ffaf87")
 _NEGATIVE_STEPS = (PAPER, "#afd7ff", "#87afd7")
 _NIGHT = 18 / 255  # lightness of a dark page
@@ -89,8 +89,8 @@ def axis_style(name: str) -> AxisStyle:
     """Return the style of an axis.
 
     Args:
-        name: An axis of the course; a product such as "head*d_k" takes its last factor's style,
-            any other name is neutral grey.
+        name: An axis of the course. A product such as "head*d_k" has the style of its last
+            factor; any other name is neutral grey.
     """
     return AXIS_STYLES.get(name.split("*")[-1].strip(), NEUTRAL)
 
@@ -100,7 +100,7 @@ def signed_fill(value: float, limit: float) -> str:
 
     Args:
         value: The number.
-        limit: The magnitude that gets the strongest shade, the same on both sides of zero.
+        limit: Magnitude that gets the strongest shade, for both signs.
     """
     if not math.isfinite(value) or limit <= 0:
         return PAPER
@@ -112,11 +112,11 @@ def signed_tint(value: float, limit: float) -> str:
 
     Args:
         value: A finite number.
-        limit: The magnitude that gets the strongest shade, the same on both sides of zero.
+        limit: Magnitude that gets the strongest shade, for both signs.
     """
     strength = min(abs(value) / limit, 1.0) if limit > 0 else 0.0
     red, green, blue = _POSITIVE_TINT if value > 0 else _NEGATIVE_TINT
-    # Moved off the ties, as below.
+    # Shifted to avoid ties, as below.
     return f"rgba({red},{green},{blue},{_TINT * strength + 1e-6:.2f})"
 
 
@@ -125,7 +125,7 @@ def signed_step(value: float, limit: float) -> str:
 
     Args:
         value: The number.
-        limit: The magnitude that gets the strongest shade, the same on both sides of zero.
+        limit: Magnitude that gets the strongest shade, for both signs.
     """
     steps = _POSITIVE_STEPS if value > 0 else _NEGATIVE_STEPS
     return steps[min(int(3 * abs(value) / limit + 1e-6), 2)] if limit > 0 else PAPER
@@ -140,14 +140,14 @@ def by_night(colour: str, *, line: bool = False) -> str:
     """Return the dark-page version of a colour: lightness inverted, hue and chroma kept.
 
     Args:
-        colour: As "#rrggbb". The colours of faces do not change.
-        line: Whether it colours a line, which must stand out from the page, or an area.
+        colour: Colour in the form "#rrggbb". The colours of faces do not change.
+        line: Whether the colour is for a line, which must stand out from the page, or an area.
     """
     if colour in (FACE_INK, *COATS.values()):
         return colour
     channels = _channels(colour)
     middle = (max(channels) + min(channels)) / 2
-    # Steeper than a plain inversion, so that areas are dark enough for the text on them.
+    # Steeper than a plain inversion, so areas are dark enough for the text on them.
     turned = max(_NIGHT + (1 - _NIGHT) * (1 - middle) ** 1.3, 0.45 * line)
     mixed = (min(max(turned + c - middle, 0.0), 1.0) for c in channels)
     return "#{:02x}{:02x}{:02x}".format(*(round(255 * c) for c in mixed))
@@ -164,7 +164,7 @@ def _blend(scale: tuple, position: float) -> str:
     for (start, low), (end, high) in pairwise(scale):
         if position <= end:
             share = (position - start) / (end - start)
-            # Moved off the ties, so that the last bits of a value cannot change its shade.
+            # Shifted to avoid ties, so the last bits of a value cannot change its shade.
             mixed = [round(a + (b - a) * share + 1e-6) for a, b in zip(low, high, strict=True)]
             return "#{:02x}{:02x}{:02x}".format(*mixed)
     raise AssertionError("unreachable: the scale ends at 1")

@@ -22,7 +22,7 @@ _TABLE = (
     "font-variant-numeric:tabular-nums"
 )
 _CAPTION = "color:inherit;caption-side:top;text-align:left;padding:0 0 2px;white-space:nowrap"
-# Text and background are those of the page. Without this, notebook themes stripe the rows.
+# Inherit text and background from the page; otherwise notebook themes stripe the rows.
 ROW = '<tr style="background:none">'
 _CELL = "padding:2px 8px;min-width:{}ch"
 _FRAME = ";box-shadow:inset 0 0 0 2px"
@@ -31,7 +31,7 @@ _HATCHED = "repeating-linear-gradient(45deg,transparent 0 4px,rgba(128,128,128,.
 
 
 class Shown:
-    """A tensor ready to be displayed, in text (`repr`) and in HTML (in a notebook)."""
+    """A tensor ready for display as text (`repr`) and as HTML (in a notebook)."""
 
     def __init__(self, table: Table, title: str | None = None, decimals: int = 4):
         """See `show`."""
@@ -42,14 +42,14 @@ class Shown:
         self._width = max(map(len, self._texts()), default=1)
 
     def __repr__(self) -> str:
-        """Write the tensor as text, under its title."""
+        """Return the tensor as text below its title."""
         text = format_tensor(
             self.table.values, self.table.axes, labels=self.table.labels, decimals=self.decimals
         )
         return text if self.title is None else f"{self.title} {text}"
 
     def _repr_html_(self) -> str:
-        """Write the tensor as tables without ids, scripts or external resources."""
+        """Return the tensor as HTML tables without ids, scripts or external resources."""
         blocks = [block for block in self.table.compact.blocks() if block.is_of_interest]
         heading = self._heading()
         if len(self.table.compact.axes) <= 2:
@@ -76,7 +76,7 @@ class Shown:
         return f"{title}({', '.join(parts) or 'scalar'}){self.table.legend}"
 
     def _sides(self, axis: int) -> str:
-        """Write the left and right bracket of a leading axis, counted from the innermost."""
+        """Return the CSS of both brackets of a leading axis, counted from the innermost."""
         leading = self.table.compact.axes[:-2]
         if -axis > len(leading):
             return ""
@@ -139,19 +139,19 @@ def show(
     """Show a tensor with the names of its axes: `show(x, "batch src d_model")`.
 
     Args:
-        x: A tensor on any device, a nested list, or a trace entry, which has its own axes.
-        axes: Axis names, as "batch src d_model" or as a sequence; an axis of size 1 may be "1".
+        x: Tensor on any device, nested list, or trace entry, which has its own axes.
+        axes: Axis names in a string ("batch src d_model") or a sequence; size 1 may be "1".
         labels: Names to show instead of indices: axis -> one name per index, or axis -> one such
-            list per sentence where the tensor has a batch axis.
-        title: Name of the tensor; a trace entry has its own.
-        decimals: Digits after the point.
+            list per sentence if the tensor has a batch axis.
+        title: Name of the tensor; a trace entry has its own name.
+        decimals: Number of digits after the point.
 
     Returns:
         An object that prints as text and that a notebook renders as tables: red above zero, blue
-        below, brackets in the style of each axis.
+        below zero, with brackets in the style of each axis.
 
     Raises:
-        ValueError: The number of axes differs from the rank, labels do not fit their axis, or
+        ValueError: If the number of axes differs from the rank, labels do not fit their axis, or
             decimals is not from 0 to 20.
     """
     check_between("show", 0, 20, "digits after the point", decimals=decimals)
@@ -161,12 +161,12 @@ def show(
 
 
 def html_table(caption: str, head: Iterable[str], rows: Iterable[str]) -> str:
-    """Write an HTML table in the style of every table that a notebook shows.
+    """Format an HTML table in the style that all notebook tables share.
 
     Args:
-        caption: The caption, as HTML.
-        head: The header rows, each a `<tr>`.
-        rows: The other rows.
+        caption: Caption, as HTML.
+        head: Header rows, each a `<tr>`.
+        rows: Body rows.
     """
     return (
         f'<table style="{_TABLE}"><caption style="{_CAPTION}">{caption}</caption>'
@@ -175,7 +175,7 @@ def html_table(caption: str, head: Iterable[str], rows: Iterable[str]) -> str:
 
 
 def largest_magnitude(table: Table) -> float:
-    """Return the largest finite magnitude of a tensor of floats, or 0."""
+    """Return the largest finite magnitude in a tensor of floats, or 0."""
     values = table.values
     finite = values[torch.isfinite(values)] if values.is_floating_point() else values[:0]
     return float(finite.abs().max()) if values.is_floating_point() and finite.numel() else 0.0

@@ -1,6 +1,6 @@
-"""A tensor laid out for reading: matrices with named axes, named rows and named columns.
+"""Layout of a tensor for display: matrices with named axes, rows and columns.
 
-Text, HTML and figures all use this layout, so they give an index the same name.
+Text, HTML and figures all use this layout, so indices have the same names in all of them.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ class Block:
 
     @property
     def is_of_interest(self) -> bool:
-        """Return whether it holds a highlighted element, or no element is highlighted."""
+        """Return whether the block has a highlighted element, or the tensor has none."""
         return self.lit is None or any(map(any, self.lit))
 
     @property
     def title(self) -> str:
-        """Name the block, as "batch 0, head 1"."""
+        """Return the name of the block, such as "batch 0, head 1"."""
         return ", ".join(filter(None, self.names))
 
 
@@ -56,16 +56,16 @@ class Table:
 
     @classmethod
     def of(cls, x: Any, axes: Any = None, labels: Labels | None = None) -> Table:
-        """Build from a tensor or nested list and its axes, or from a trace entry with its own.
+        """Build a table from a tensor or nested list and its axes, or from a trace entry.
 
         Args:
-            x: The numbers.
-            axes: Axis names, as "batch src d_model" or as a sequence; an axis of size 1 may be "1".
+            x: Tensor, nested list or trace entry.
+            axes: Axis names in a string ("batch src d_model") or a sequence; size 1 may be "1".
             labels: Names to show instead of indices: axis -> one name per index, or axis -> one
-                such list per sentence where the tensor has a batch axis.
+                such list per sentence if the tensor has a batch axis.
 
         Raises:
-            ValueError: The number of axes differs from the rank, an axis called "1" has another
+            ValueError: If the number of axes differs from the rank, an axis called "1" has another
                 size, or labels do not fit their axis.
         """
         if hasattr(x, "value") and hasattr(x, "axes"):
@@ -88,19 +88,19 @@ class Table:
 
     @property
     def sizes(self) -> str:
-        """Name the axes with their sizes, as "(batch=2, src=2, d_model=3)"."""
+        """Format the axes with their sizes, such as "(batch=2, src=2, d_model=3)"."""
         pairs = zip(self.axes, self.values.shape, strict=True)
         inside = ", ".join(name if name.isdigit() else f"{name}={size}" for name, size in pairs)
         return f"({inside or 'scalar'})"
 
     @property
     def legend(self) -> str:
-        """Explain how False is written, for a mask."""
+        """Explain how the table displays False, if it is a mask."""
         return "  · = False" if self.values.dtype == torch.bool else ""
 
     @property
     def compact(self) -> Table:
-        """Drop the leading axes of size 1 that have no name."""
+        """Drop unnamed leading axes of size 1."""
         rank = len(self.axes)
         named = [p for p in range(rank) if p >= rank - 2 or not self.axes[p].isdigit()]
         sizes = [self.values.shape[p] for p in named]
@@ -109,19 +109,19 @@ class Table:
         return Table(self.values.reshape(sizes), axes, self.labels, lit)
 
     def names_along(self, position: int, index: Sequence[int | None] = ()) -> list[str]:
-        """List the names of the indices of one axis, for the block at `index`."""
+        """List the names of the indices along one axis, for the block at `index`."""
         axis, size = self.axes[position], self.values.shape[position]
         if axis.isdigit():
             return [""] * size
         names = self.labels.get(axis)
         if names is not None and is_nested(names):
             place = self.axes.index("batch")
-            # If the sentences are the rows, one heading cannot name the words of all.
+            # If the rows are sentences, one heading cannot name the words of all sentences.
             names = names[index[place] or 0] if place < len(index) else None
         return [str(name) for name in (range(size) if names is None else names)]
 
     def blocks(self, *, elide: bool = True) -> Iterator[Block]:
-        """Iterate over the matrices of the tensor; a vector is one row without a name."""
+        """Yield the matrices of the tensor; a vector becomes one unnamed row."""
         keep = _two_ends if elide else range
         for index in itertools.product(*map(keep, self.values.shape[:-2])):
             yield self._block(index, keep)
@@ -165,7 +165,7 @@ def fitting(labels: Labels, axes: Sequence[str], shape: Sequence[int]) -> dict[s
     """Keep the labels that have one name for each index of a tensor.
 
     Args:
-        labels: Names instead of indices, possibly for axes of other tensors.
+        labels: Names to show instead of indices, possibly also for axes of other tensors.
         axes: Axes of the tensor.
         shape: Shape of the tensor.
     """
@@ -178,7 +178,7 @@ def fitting(labels: Labels, axes: Sequence[str], shape: Sequence[int]) -> dict[s
 
 
 def _misfit(axis: str, names: Sequence[Any], sizes: Mapping[str, int]) -> str:
-    """Return why labels do not fit their axis, or ""."""
+    """Return the reason why labels do not fit their axis, or ""."""
     groups = names if is_nested(names) else [names]
     if is_nested(names) and len(groups) != sizes.get("batch"):
         return f"labels['{axis}'] has {len(groups)} lists, one for each sentence, but " + (
@@ -193,13 +193,13 @@ def _misfit(axis: str, names: Sequence[Any], sizes: Mapping[str, int]) -> str:
 
 
 def as_plain_tensor(x: Any) -> Tensor:
-    """Detach numbers and move them to the CPU as bool, int64 or float64.
+    """Detach a tensor and move it to the CPU as bool, int64 or float64.
 
     Args:
-        x: A tensor or a nested list.
+        x: Tensor or nested list.
 
     Raises:
-        ValueError: If x holds no numbers, complex numbers or uint64, or is on the meta device.
+        ValueError: If x is not numeric, is complex or uint64, or is on the meta device.
     """
     if not isinstance(x, Tensor):
         try:
@@ -212,19 +212,19 @@ def as_plain_tensor(x: Any) -> Tensor:
         x = torch.tensor(x, dtype=torch.float64 if floats else None)
     if x.is_meta:
         raise ValueError(f"x, of shape {tuple(x.shape)}, is on the meta device: it has no numbers")
-    if x.is_complex() or x.dtype == torch.uint64:  # which does not fit into int64
+    if x.is_complex() or x.dtype == torch.uint64:  # int64 cannot represent all of uint64
         raise ValueError(f"x must hold real numbers, not {x.dtype}")
     x = x.detach().cpu().to_dense()
     return x.double() if x.is_floating_point() else x if x.dtype == torch.bool else x.long()
 
 
 def axis_word(axis: str) -> str:
-    """Return the name of an axis as it is shown: "" for an axis of size 1 called "1"."""
+    """Return the displayed name of an axis: "" for an axis of size 1 called "1"."""
     return "" if axis.isdigit() else axis
 
 
 def is_nested(names: Sequence[Any]) -> bool:
-    """Return whether labels are one list per sentence."""
+    """Return whether labels contain one list per sentence."""
     return len(names) > 0 and not isinstance(names[0], str) and isinstance(names[0], Sequence)
 
 

@@ -1,1 +1,1 @@
-"""A run: every annotated tensor by name, axes and value."""
+"""Traces of runs: every annotated tensor with name, axes and value."""

@@ -17,7 +17,7 @@ import torch
 
 import twelve
 
-# The layers, which are traced, and the lab, which is not.
+# Folders of the layers, which are traced, and of the lab, which is not.
 PACKAGE = Path(twelve.__file__).resolve().parent
 LAB = Path(__file__).resolve().parent.parent
 DTYPES = ("Float", "Int", "Bool", "Num", "Real", "Inexact", "Integer", "Shaped", "Complex")
@@ -43,7 +43,7 @@ class Annotated:
     assignments: tuple[Assignment, ...] = ()
 
     def on_line(self, line: int) -> tuple[Assignment, ...]:
-        """Return the assignments that include a line. Semicolons allow more than one."""
+        """Return the assignments that include a line; semicolons allow several."""
         return tuple(a for a in self.assignments if a.first_line <= line <= a.last_line)
 
 
@@ -54,14 +54,14 @@ def annotated(code: CodeType) -> Annotated:
     """Read the annotations of a code object from its source.
 
     Args:
-        code: The code of a function or of a notebook cell.
+        code: Code object of a function or of a notebook cell.
 
     Returns:
-        Its annotations; empty for code of other installed libraries and for code without a source.
+        The annotations; empty for code of other installed libraries and for code without source.
     """
     if not is_traced(code.co_filename):
         return NOTHING
-    # Looked up by text, because two cells that differ only in an annotation compile to equal code.
+    # Keyed by source text: two cells that differ only in an annotation compile to equal code.
     functions = _read(code.co_filename, "".join(linecache.getlines(code.co_filename)))
     for name, first, last, annotations in functions:
         if name == code.co_qualname and first <= code.co_firstlineno <= last:
@@ -71,8 +71,8 @@ def annotated(code: CodeType) -> Annotated:
 
 @cache
 def is_traced(filename: str) -> bool:
-    """Return whether a file is one of the layers or the learner's own, not a library's."""
-    # Python 3.13 keeps the source of `python -c` under the file name of code that exec runs.
+    """Return whether a file contains layers or learner code, not library code."""
+    # "<string>" names code from exec, although Python 3.13 caches `python -c` under it too.
     if filename == "<string>" or not linecache.getlines(filename):
         return False
     if _is_inside(filename, PACKAGE):
@@ -84,14 +84,14 @@ def is_traced(filename: str) -> bool:
 
 
 def _is_inside(filename: str, folder: Path) -> bool:
-    """Compare the paths with and without links: an environment may be reached through one."""
+    """Compare paths with and without symbolic links, which may lead to the environment."""
     path = Path(filename)
     return path.is_relative_to(folder) or path.resolve().is_relative_to(folder.resolve())
 
 
 @cache
 def _read(filename: str, source: str) -> list[tuple[str, int, int, Annotated]]:
-    """List the functions of a file: qualified name, first line, last line and annotations."""
+    """List the functions in a file: qualified name, first line, last line and annotations."""
     try:
         tree = ast.parse(source, filename)
     except SyntaxError:  # a notebook cell with a magic, which runs in a transformed form
@@ -116,7 +116,7 @@ def _functions(parent: ast.AST, prefix: str) -> Iterator[tuple[str, int, int, An
 
 
 def _assignments(scope: ast.AST) -> tuple[Assignment, ...]:
-    """Collect a scope's own annotated assignments, not those of nested functions."""
+    """Collect the annotated assignments of a scope, excluding nested functions."""
     assignments: list[Assignment] = []
     waiting = list(ast.iter_child_nodes(scope))
     while waiting:

@@ -4,10 +4,10 @@ import math
 import re
 from dataclasses import dataclass, field
 
-# Axes that keep one size through the whole run. A query axis, in contrast, may be the target in one
-# attention and the source in the next.
+# Axes whose size is fixed during the whole run. A query axis, in contrast, may be the target in one
+# attention layer and the source in the next.
 GLOBAL_AXES = ("batch", "d_model")
-# Axes that take the name under which the caller knows them.
+# Axes that adopt the caller's name for them.
 GENERIC_AXES = ("seq",)
 
 
@@ -17,7 +17,7 @@ class AxisError(ValueError):
 
 @dataclass
 class Binding:
-    """The size of an axis, and the first tensor that had it."""
+    """The size of an axis, and the first tensor with that axis."""
 
     size: int
     tensor: str
@@ -28,7 +28,7 @@ class Scope:
     """The axis names of one call.
 
     Args:
-        globally: Sizes of the axes that keep one size during the run, shared by all scopes.
+        globally: Sizes that are fixed during the run, shared by all scopes.
     """
 
     globally: dict[str, Binding]
@@ -46,13 +46,13 @@ class Scope:
             tensor: Name of the tensor, for the error.
             axes: The annotation, such as "*batch query key".
             shape: The actual sizes.
-            known: The names of the same axes in the caller.
+            known: The caller's names for the same axes.
 
         Returns:
             One name for each axis.
 
         Raises:
-            AxisError: If the number of axes differs, or a name already has another size.
+            AxisError: If the number of axes differs, or a name is already bound to another size.
         """
         tokens = axes.split()
         starred = [i for i, token in enumerate(tokens) if token.startswith(("*", "..."))]
@@ -104,7 +104,7 @@ class Scope:
             if size != int(name):
                 raise AxisError(f"{tensor} should have size {name} on an axis, got {size}")
             return name
-        if name.startswith("_"):  # jaxtyping's mark for an unchecked axis
+        if name.startswith("_"):  # jaxtyping's marker for an unchecked axis
             return name.lstrip("_") or known or "_"
         if not name.isidentifier():
             self.products.append((name, size, tensor))
@@ -123,7 +123,7 @@ class Scope:
             _check(self.globally, tensor, name, size, rule)
 
     def close(self) -> None:
-        """Check products such as head*d_k, whose factors are known at the end of the call.
+        """Check products such as head*d_k, whose factors are known only at the end of the call.
 
         Raises:
             AxisError: If the size of a product differs from the product of its factors.

@@ -1,4 +1,4 @@
-"""Compare two runs: the first tensor that differs, and the first number in it."""
+"""Compare two runs: find the first tensor that differs, and its first differing element."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from twelve_lab.trace.traced import Traced
 
 @dataclass(frozen=True)
 class Difference:
-    """The first difference between two runs; false if there is none.
+    """The first difference between two runs; falsy if the runs agree.
 
     Args:
-        compared: How many tensors were equal before it.
-        name: The tensor that differs, or "".
-        reason: How it differs, in words.
-        index: The first element that differs, if both tensors have the same shape.
-        largest: The largest difference in that tensor.
+        compared: Number of tensors that were equal before the first difference.
+        name: Name of the tensor that differs, or "".
+        reason: Description of the difference.
+        index: Index of the first element that differs, if the shapes are equal.
+        largest: Largest difference in that tensor.
     """
 
     compared: int
@@ -53,7 +53,7 @@ def difference(
 
     Args:
         run: The first run.
-        other: The second.
+        other: The second run.
         tolerance: Largest difference that still counts as equal.
     """
     if not isinstance(other, Mapping):
@@ -92,25 +92,25 @@ def _compare(compared: int, here: Traced, there: Traced, tolerance: float) -> Di
 
 
 def distances(left: Tensor, right: Tensor) -> Tensor:
-    """Compute the distance of each number from its partner, in float64; inf if it is nan.
+    """Compute the elementwise distance in float64; a distance of nan becomes inf.
 
     Args:
-        left: Some numbers.
-        right: Numbers of the same shape.
+        left: A tensor.
+        right: A tensor of the same shape.
     """
-    # Equal infinities and equal nan agree, although their difference would be nan.
+    # Equal infinities agree, and so do two nan, although their difference is nan.
     same = (left == right) | (left.isnan() & right.isnan())
     if left.is_complex() or right.is_complex():
         apart = (left - right).abs().double()
     else:
         apart = (left.double() - right.double()).abs()
     if not left.dtype.is_floating_point and not right.dtype.is_floating_point:
-        apart = apart.clamp(min=1.0)  # float64 rounds whole numbers beyond 2**53
+        apart = apart.clamp(min=1.0)  # float64 rounds integers beyond 2**53
     return torch.where(same, 0.0, apart).nan_to_num(nan=torch.inf, posinf=torch.inf)
 
 
 def _widest(values: Tensor) -> Tensor:
-    """Convert to the widest dtype of its kind: float64 holds no whole number beyond 2**53."""
+    """Convert to the widest dtype of the same kind: float64 rounds integers beyond 2**53."""
     if values.is_complex():
         return values.to(torch.complex128)
     return values.double() if values.is_floating_point() else values.long()

@@ -15,7 +15,7 @@ class Listener(Protocol):
     """Receives the events of a line tracer."""
 
     def on_call(self, frame: FrameType, notes: Annotated) -> Any:
-        """Handle the start of a call. Return an object that identifies it, or None to ignore it."""
+        """Handle the start of a call. Return an identifier for it, or None to ignore the call."""
 
     def on_assignment(self, call: Any, assignment: Assignment, value: object) -> None:
         """Handle a finished assignment."""
@@ -26,9 +26,9 @@ class Listener(Protocol):
 
 @dataclass
 class _Statement:
-    """Assignments that have started. They finish once a line outside of them is reached.
+    """Assignments that have started. They finish when execution reaches a line outside them.
 
-    doubtful: the line raised or ran again, so it may have assigned nothing.
+    doubtful: The line raised or ran again, so it may not have assigned anything.
     """
 
     assignments: tuple[Assignment, ...]
@@ -43,7 +43,7 @@ class LineTracer:
     coverage run continues afterwards.
 
     Args:
-        listener: Receives the events.
+        listener: Receiver of the events.
     """
 
     def __init__(self, listener: Listener) -> None:
@@ -54,11 +54,11 @@ class LineTracer:
         self._outer_lines = True
 
     def start(self, here: FrameType) -> None:
-        """Start tracing, including the frame that holds the `with` statement.
+        """Start tracing, including the frame that contains the `with` statement.
 
         Raises:
-            RuntimeError: If another line tracer is active in this thread: the outer one would
-                see nothing.
+            RuntimeError: If another line tracer is active in this thread, because the outer
+                tracer would receive no events.
         """
         outer = sys.gettrace()
         if isinstance(getattr(outer, "__self__", None), LineTracer):
@@ -76,7 +76,7 @@ class LineTracer:
         sys.settrace(self._on_call)
 
     def stop(self) -> None:
-        """Restore the former trace functions."""
+        """Restore the previous trace functions."""
         sys.settrace(self._outer)
         if self.here is not None:
             self.here.f_trace = self._outer_local
@@ -115,7 +115,7 @@ class LineTracer:
             elif event == "line":
                 assignments = notes.on_line(frame.f_lineno)
                 same = running is not None and assignments == running.assignments
-                # The line of a one-line loop runs again for its next turn.
+                # The line of a one-line loop runs again for its next iteration.
                 again = same and all(a.first_line == a.last_line for a in assignments)
                 if running is not None and again:
                     running.doubtful = True

@@ -1,4 +1,4 @@
-"""The summary of a run: one line for each tensor, with its step, its name and its axes."""
+"""Summary of a run: one line for each tensor, with its lesson, name and axes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _STYLE = f"{NAME};text-align:left"
 
 
 def summary_text(entries: Mapping[str, Traced]) -> str:
-    """Write the summary as text.
+    """Format the summary as text.
 
     Args:
         entries: The tensors of a run, in order.
@@ -31,7 +31,7 @@ def summary_text(entries: Mapping[str, Traced]) -> str:
 
 
 def summary_html(entries: Mapping[str, Traced]) -> str:
-    """Write the summary as an HTML table.
+    """Format the summary as an HTML table.
 
     Args:
         entries: The tensors of a run, in order.
@@ -55,7 +55,7 @@ def plain(values: Tensor) -> object:
 
 
 def axes_and_sizes(entry: Traced) -> str:
-    """Write the axes of a tensor with their sizes, as in "batch 2, src 2, d_model 3".
+    """Format the axes of a tensor with their sizes, such as "batch 2, src 2, d_model 3".
 
     Args:
         entry: A tensor of a run.

@@ -1,4 +1,4 @@
-"""Trace: every annotated tensor of a run, by name, with its axes, its value and its gradient."""
+"""Trace: every annotated tensor of a run by name, with axes, value and gradient."""
 
 import difflib
 import sys
@@ -26,13 +26,13 @@ from twelve_lab.trace.line_tracer import LineTracer
 from twelve_lab.trace.summary import plain, summary_html, summary_text
 from twelve_lab.trace.traced import Traced
 
-# Functions that write a run to a file. They are built on traces, so `twelve_lab` adds them.
+# Functions that write a run to a file, registered elsewhere to avoid a circular import.
 WRITERS: dict[str, Callable[..., Path]] = {}
 
 
 @dataclass
 class _Call:
-    """An open call: the prefix of its tensors' names, and the axes that it has bound."""
+    """An open call: the name prefix of its tensors, and its bound axes."""
 
     prefix: str
     scope: Scope
@@ -41,36 +41,35 @@ class _Call:
 
 
 class Trace(Mapping[str, Traced]):
-    """Follow a model run and keep every annotated tensor.
+    """Trace a model run and record every annotated tensor.
 
-    Layer code carries no tracing call: the annotation `scores: Float[Tensor, "batch head query
-    key"] = ...` is what is read, in this package and in functions, classes and cells that you
-    write yourself.
+    Layer code contains no tracing calls. The trace reads annotations such as
+    `scores: Float[Tensor, "batch head query key"] = ...`, in this package and in functions,
+    classes and cells that you write yourself.
 
         with Trace(model) as trace:
             logits = model(src, tgt)
         trace["encoder.layers.0.self_attention.scores"]
 
-    Only one trace is open at a time. It follows the thread that opened it and records nothing of
-    other threads. In a generator the block stays open between the yields, so code that the caller
-    runs in between is recorded too.
+    Each thread can have only one open trace, which ignores other threads. In a generator, the
+    block stays open between yields, so code that the caller runs in between is recorded too.
 
     Args:
-        model: The module whose sub-modules give the names. Without it, a name starts with the
-            class or the function that was called.
+        model: Module whose submodules give the tensors their names. Without a model, a name
+            starts with the class or the function that was called.
         grad: Whether to keep the tensors themselves, so that `.grad` can be read after
-            `backward()`. It keeps the graph of the run alive.
-        explain: Whether to keep every operation, so that any number can be explained. It keeps
-            each intermediate value of the run; switch it off for a large model.
-        only: Names of the tensors to keep, with `*` as a wildcard, as in `*.weights`;
-            all if not given. With it nothing can be explained.
+            `backward()`. This keeps the autograd graph of the run alive.
+        explain: Whether to record every operation, so that any number can be explained. This keeps
+            every intermediate value in memory; turn it off for a large model.
+        only: Names of the tensors to record, with `*` as a wildcard, such as `*.weights`; all
+            by default. Numbers of a run traced with `only` cannot be explained.
 
     Raises:
-        AxisError: While running, when one axis name has two sizes. Nothing that runs
-            after it is recorded.
+        AxisError: If one axis name has two sizes during the run. Nothing is recorded after
+            this error.
         RuntimeError: On entering the block, if another trace is open in this thread.
-        ValueError: If the model is not a module, or `only` holds no names; on leaving the block,
-            if one of `only` matched no tensor.
+        ValueError: If the model is not a module, or `only` does not contain names; on leaving
+            the block, if a name in `only` matched no tensor.
     """
 
     def __init__(
@@ -126,7 +125,7 @@ class Trace(Mapping[str, Traced]):
                     raise ValueError(f"Trace: only={pattern!r} names no tensor; near to it: {near}")
 
     def on_call(self, frame: FrameType, notes: Annotated) -> _Call | None:
-        """Register a call that has annotations, or that is a module's forward."""
+        """Register a call that has annotations or is a module's forward."""
         owner = _owner(frame)
         # A wrapper around forward, or super().forward(), belongs to the same call of the module.
         inside = bool(self._stack) and self._stack[-1].module is owner
@@ -150,7 +149,7 @@ class Trace(Mapping[str, Traced]):
         return call
 
     def on_assignment(self, call: _Call, assignment: Assignment, value: object) -> None:
-        """Keep a tensor that was just assigned."""
+        """Record a tensor that was just assigned."""
         if not isinstance(value, Tensor):
             return
         name = self._unused(".".join(part for part in (call.prefix, assignment.name) if part))
@@ -188,7 +187,7 @@ class Trace(Mapping[str, Traced]):
         return self._path(owner) if owner is not None else self._count(frame.f_code.co_name)
 
     def _count(self, path: str) -> str:
-        """Number the calls of the same module or function."""
+        """Number repeated calls of the same module or function."""
         self._calls[path] += 1
         return path if self._calls[path] == 1 or not path else f"{path}#{self._calls[path]}"
 
@@ -205,7 +204,7 @@ class Trace(Mapping[str, Traced]):
         return self._paths[id(module)]
 
     def _adopt(self, module: nn.Module, root: str) -> None:
-        self._roots.append(module)  # keeps its id from being reused
+        self._roots.append(module)  # prevents its id from being reused
         for name, part in module.named_modules():
             self._paths.setdefault(id(part), ".".join(piece for piece in (root, name) if piece))
         if self.graph is not None:
@@ -225,7 +224,7 @@ class Trace(Mapping[str, Traced]):
         return self._entries[name]
 
     def __contains__(self, name: object) -> bool:
-        # Mapping would call __getitem__, which searches for near names before it fails.
+        # Mapping would call __getitem__, which searches for similar names before it fails.
         return name in self._entries
 
     def __iter__(self) -> Iterator[str]:
@@ -235,10 +234,10 @@ class Trace(Mapping[str, Traced]):
         return len(self._entries)
 
     def missing(self, name: str) -> str:
-        """Write the error message for an unknown tensor name, with similar names.
+        """Format the error message for an unknown tensor name, listing similar names.
 
         Args:
-            name: The name that was asked for.
+            name: The unknown name.
         """
         if not isinstance(name, str):
             return f"no tensor is named {name!r}: a trace is asked by name, and list(trace) has all"
@@ -260,8 +259,8 @@ class Trace(Mapping[str, Traced]):
         """Return every tensor as plain data for JSON.
 
         Returns:
-            A list of {"name", "axes", "shape", "values"} in the order of the run; values in full
-            precision, with nan and infinities as strings.
+            A list of {"name", "axes", "shape", "values"} in the order of the run. The values have
+            full precision; nan and infinities are strings.
         """
         return [
             {
@@ -277,15 +276,15 @@ class Trace(Mapping[str, Traced]):
         """Write a page that explains every number of the run, and lets the reader change it.
 
         Args:
-            path: The file, which a browser opens without a network.
-            labels: Names to show instead of indices, as `show` takes them.
+            path: Destination; a browser can open the page without a network.
+            labels: Names to show instead of indices, in the format of `show`.
 
         Returns:
-            The file.
+            The path of the file.
 
         Raises:
-            ValueError: The run was traced with explain=False or is empty, the page cannot compute
-                an operation, or it would be larger than 2 MB.
+            ValueError: If the run was traced with explain=False or is empty, or the page cannot
+                compute an operation or would be larger than 2 MB.
         """
         return WRITERS["explorer"](path, {"the run": self}, labels)
 
@@ -293,31 +292,31 @@ class Trace(Mapping[str, Traced]):
         """Write the run as a live spreadsheet: inputs in yellow, every other number a formula.
 
         Args:
-            path: The file, which ends in .xlsx.
-            labels: Names to show instead of indices, as `show` takes them.
+            path: Destination; must end in .xlsx.
+            labels: Names to show instead of indices, in the format of `show`.
 
         Returns:
-            The file.
+            The path of the file.
 
         Raises:
-            ValueError: The run was traced with explain=False or is empty, an operation has no
+            ValueError: If the run was traced with explain=False or is empty, an operation has no
                 formula, a formula is too long, openpyxl is missing, or the name does not end in
                 .xlsx.
         """
         return WRITERS["spreadsheet"](path, self, labels)
 
     def diff(self, other: "Trace", *, tolerance: float = 1e-9) -> Difference:
-        """Find the first tensor in which two runs differ.
+        """Find the first tensor that differs between two runs.
 
         Args:
             other: The run to compare with.
             tolerance: Largest difference that still counts as equal.
 
         Returns:
-            The difference; it is false if the runs agree in every tensor.
+            The difference, which is falsy if the runs agree in every tensor.
 
         Raises:
-            ValueError: If other is no trace, or the tolerance is negative or nan.
+            ValueError: If other is not a trace, or the tolerance is negative or nan.
         """
         return difference(self, other, tolerance)
 
@@ -329,7 +328,7 @@ class Trace(Mapping[str, Traced]):
 
 
 def _owner(frame: FrameType) -> nn.Module | None:
-    """Return the module whose method a frame runs."""
+    """Return the module whose method a frame is executing."""
     code = frame.f_code
     if not code.co_argcount:
         return None

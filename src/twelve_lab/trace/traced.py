@@ -1,4 +1,4 @@
-"""One tensor of a run: its name, its axes, its numbers and its gradient."""
+"""One tensor of a run: its name, axes, values and gradient."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ class Traced:
     Args:
         name: Module path and variable.
         axes: One name for each axis.
-        value: The numbers at the moment of the assignment, on the device of the run.
-        step: Number of the step whose module made it, "" for a learner's own code.
-        tensor: The tensor itself, kept only with `Trace(grad=True)`.
-        code: The right-hand side of the assignment that made it.
-        run: The run that it is part of.
-        graph: The operations of the run, if they were kept.
+        value: Values at the time of the assignment, on the device of the run.
+        step: Number of the lesson whose module computed the tensor; "" for learner code.
+        tensor: The tensor itself; kept only with `Trace(grad=True)`.
+        code: Right-hand side of the assignment.
+        run: The run that the tensor belongs to.
+        graph: The operations of the run, if they were recorded.
     """
 
     name: str
@@ -48,7 +48,7 @@ class Traced:
         """Gradient of the last backward pass.
 
         Raises:
-            ValueError: If gradients were not kept, or none has reached this tensor.
+            ValueError: If gradients were not kept, or no gradient has reached this tensor.
         """
         if self.tensor is None:
             raise ValueError(
@@ -61,11 +61,11 @@ class Traced:
         return self.tensor.grad
 
     def explain(self, *index: int, depth: int = 1) -> Explanation:
-        """Write the arithmetic that made one number, from the operations that ran.
+        """Return the arithmetic that computed one number, from the operations that ran.
 
         Args:
-            *index: One position for each axis; negative ones count from the end.
-            depth: 1 stops at the nearest named tensors, 2 unfolds those once, and so on towards
+            *index: One position for each axis; negative positions count from the end.
+            depth: 1 stops at the nearest named tensors, 2 unfolds those once, and so on, down to
                 embedding rows, positions and weights.
 
         Returns:
@@ -79,16 +79,16 @@ class Traced:
         return Explanation(graph, graph.tape.named[self.name].cell(index), depth, self.code)
 
     def explain_grad(self, *index: int) -> GradientExplanation:
-        """Split the gradient of one number by the later numbers through which it came.
+        """Split the gradient of one number by the later numbers that it flowed through.
 
         Args:
-            *index: One position for each axis; negative ones count from the end.
+            *index: One position for each axis; negative positions count from the end.
 
         Returns:
             The explanation: `.text`, `.value`, `.parts` and `.total`.
 
         Raises:
-            ValueError: As for `explain`, and if there is no gradient.
+            ValueError: As for `explain`, or if there is no gradient.
         """
         graph = self.kept()
         gradients = {self.name: self.grad}
@@ -97,10 +97,10 @@ class Traced:
         return GradientExplanation(graph, graph.tape.named[self.name].cell(index), gradients)
 
     def kept(self) -> Graph:
-        """Return the operations of the run, among which are those that made this tensor.
+        """Return the operations of the run, including those that computed this tensor.
 
         Raises:
-            ValueError: If they were not kept, or the tensor holds no plain numbers.
+            ValueError: If operations were not recorded, or the values of the tensor cannot be read.
         """
         if self.graph is None:
             wanted = "trace with explain=True and without only="
