@@ -158,7 +158,7 @@ def kl_div(input, target, reduction="mean", log_target=False):
     if log_target:
         out = target.exp() * (target - input)
     else:
-        # 0 log 0 is 0.
+        # By convention, 0 log 0 = 0.
         out = target * torch.where(target == 0, 1.0, target).log() - target * input
     if reduction == "mean":
         warnings.warn(_errors.error("kl_div"), stacklevel=2)

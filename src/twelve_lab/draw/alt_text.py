@@ -9,7 +9,7 @@ from twelve_lab.show.format import cell_text
 from twelve_lab.show.table import Block
 from twelve_lab.show.wide import full_width, joined, width
 
-LONGEST = 600  # maximum columns of an alt text: screen readers read it aloud
+LONGEST = 600  # maximum width of an alt text, in columns: screen readers read it aloud
 
 
 def alt_text(title: str, *versions: str) -> str:

@@ -13,7 +13,7 @@ from twelve_lab.trace.traced import Traced
 WIDTH, HEIGHT, GAP, SIDE = 2.75, 0.34, 0.26, 0.44
 PITCH = HEIGHT + GAP  # distance from one box to the next
 ENCODER_X, DECODER_X = 0.0, 4.55
-SUM = "+ what went in"  # the box of a residual sum
+SUM = "+ what went in"  # label of the box of a residual sum
 NUMBER = 0.24  # from the edge of a box to the centre of its lesson number
 
 
@@ -172,7 +172,7 @@ INDENT = 0.22  # from the edge of a box to its arrow
 COLUMNS = (0.0, 3.1, 6.5)
 # One colour per row. The first and the last row share a colour: both use an embedding table.
 ROW_FILLS = [PART_FILLS[kind] for kind in (1, 3, 0, 5, 4, 2, 1)]
-CROSS, LAST_NORM = 3, 5  # rows
+CROSS, LAST_NORM = 3, 5  # row indices
 
 
 def _merge_sums(column: Sequence[Part]) -> list[Part]:

@@ -11,7 +11,7 @@ from twelve_lab.trace.traced import Traced
 
 
 class AttentionRun:
-    """Read the tensors of one sentence in one attention layer.
+    """The tensors of one sentence in one attention layer.
 
     Attributes:
         word: Name of the query.

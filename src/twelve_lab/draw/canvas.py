@@ -48,7 +48,7 @@ def _width_of_line(line: str, size: float, bold: bool) -> float:
 
 
 class Canvas:
-    """Draw boxes, lines, brackets and text at positions in inches.
+    """A canvas for boxes, lines, brackets and text at positions in inches.
 
     Attributes:
         bottom: Lower edge of the drawing so far.

@@ -1,4 +1,4 @@
-"""A finished figure with its alt text and its numbers."""
+"""A finished figure with its alt text and its values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Figure of the embedding: ids pick rows of a table."""
+"""Figure of the embedding: ids select rows of a table."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -21,7 +21,7 @@ NAMES = 0.2  # gap between row names and table, with room for the bracket
 
 
 def lookup(ids: Any, table: Any, *, title: str, vocabulary: Sequence[str]) -> Drawing:
-    """Draw how ids pick rows of the embedding table.
+    """Draw how ids select rows of the embedding table.
 
     Args:
         ids: Token ids of the sentences, (batch, src).

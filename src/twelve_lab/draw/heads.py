@@ -24,7 +24,7 @@ from twelve_lab.trace.traced import Traced
 LARGEST = {"key": 4, "d_model": 4, "d_k": 3, "d_v": 3, "head*d_k": 4, "head*d_v": 4}
 HEIGHT = 0.31  # height of a cell
 BAR = 0.86  # width of the bar of weight 1
-STEP = 0.31  # between two columns: room for an arrow
+STEP = 0.31  # gap between two columns, with room for an arrow
 LAST_STEP = 0.7  # room for the arrow before the output
 APART = 0.18  # gap between two heads
 BRANCH = 0.28  # gap between the lanes and the line beside them

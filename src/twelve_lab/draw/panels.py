@@ -11,7 +11,7 @@ from twelve_lab.show.palette import PAPER, SHADE, signed_fill, weight_fill
 from twelve_lab.show.table import Block, Table, Value
 
 MAX_WIDTH = 9.0
-MOST = 100_000  # numbers; the text of the figure is computed from all of them
+MOST = 100_000  # elements; the text of the figure is computed from all of them
 SIDE = 0.1  # gap between a matrix and the brackets around it
 BETWEEN = 0.16
 
@@ -54,7 +54,7 @@ def draw_panels(
 
 
 def _heading(table: Table, block: Block) -> str:
-    """Format the title of a matrix: "batch 0, head 1", or "stage: untrained" for a word."""
+    """Format the title of a matrix: "batch 0, head 1", or "stage: untrained" for a named index."""
     parts = []
     for axis, name in zip(table.axes, block.names, strict=False):
         word = name.removeprefix(axis).strip()

@@ -64,7 +64,7 @@ Rows = list[list[float]]
 
 
 class Box(NamedTuple):
-    """Edges of the cells of a tensor."""
+    """Bounding box of the entries of a tensor."""
 
     left: float
     top: float

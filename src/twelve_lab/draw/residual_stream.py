@@ -103,7 +103,7 @@ def _draw_lanes(canvas: Canvas, lanes: list[Stream]) -> None:
 
 
 class _Painter:
-    """Draw one lane: the stream at the bottom, the sublayers above it."""
+    """Painter of one lane: the stream at the bottom, the sublayers above it."""
 
     def __init__(self, canvas: Canvas, lane: Stream, paint: Paint, cell: float, *, is_first: bool):
         """Measure the lane; only the first lane of a line names the feature axis."""
@@ -252,7 +252,7 @@ def _summary(lane: Stream, layer: str) -> str:
 
 
 def _describe(lane: Stream, detail: int) -> str:
-    """List the stages of a lane: with all numbers (2), without pre-norm outputs (1) or none (0)."""
+    """List the stages of a lane with all numbers (2), all but pre-norm outputs (1), or none (0)."""
 
     def stage(label: str, column: Column, least: int = 1) -> str:
         return f"{label} {column.text}" if detail >= least else label

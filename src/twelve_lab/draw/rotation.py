@@ -1,4 +1,4 @@
-"""Figures of positions as rotations: columns of the positional encoding, and rotary positions."""
+"""Figures of positions as rotations: columns of the positional encoding, and RoPE."""
 
 import math
 from collections.abc import Sequence

@@ -33,8 +33,8 @@ def storage(
 
     Returns:
         Each storage as a line of numbered cells. Below the cells, a bracket for each axis spans
-        its stride: the number of cells that one step along the axis skips. Below the brackets are
-        the tensors that read the storage, with the cell number under each element.
+        its stride: the number of cells by which one step along the axis advances. Below the
+        brackets are the tensors that read the storage, with the cell number under each element.
 
     Raises:
         ValueError: If a tensor is too large, or axes or names do not match the tensors.

@@ -72,7 +72,7 @@ class Stream(NamedTuple):
 
 
 class StreamReader:
-    """Read the stream of one token through one layer of one run."""
+    """Reader of the stream of one token through one layer of one run."""
 
     def __init__(
         self, trace: Mapping[str, Traced], layer: str, batch: int, position: int, labels: Labels

@@ -87,7 +87,7 @@ def attention(
 
 
 def _describe(table: Table) -> list[str]:
-    """List all numbers if the tensor is small, and give their range in any case."""
+    """List the numbers if the tensor is small; always give their range."""
     blocks = list(table.compact.blocks(elide=False))
     cells = [
         (value, in_block(block, f"{row}, {column}"))

@@ -50,7 +50,7 @@ class Stage(NamedTuple):
 
 
 def walk(trace: Mapping[str, Any], *, title: str = "", narrow: bool = False) -> Drawing:
-    """Draw a run of the running example from ids to predicted words, 11 inches wide.
+    """Draw a run on the running example from ids to predicted words, 11 inches wide.
 
     Args:
         trace: The run; its entries have a value and axes.
@@ -130,7 +130,7 @@ def _draw_stage(
     """Draw the sentences of a tensor one above the other, in the bracket of the batch.
 
     The names "src ids" and "tgt ids" select the ids, which are drawn beside their words.
-    `head_room` aligns the cells of the tensors on one line.
+    `head_room` aligns the tensors on one line.
     """
     axis = name.removesuffix(" ids")
     is_ids, is_logits = name != axis, name == "logits"

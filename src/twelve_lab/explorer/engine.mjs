@@ -271,7 +271,7 @@ export class Engine {
       if (arrived === 0 || held.has(place)) continue;
       for (let i = 0; i < parts.length; i++) buffer[i] = values[parts[i]];
       const slopes = operation.slopes(buffer, values[place]);
-      // A slope of zero stops even an infinite gradient, as masks do in torch.
+      // A zero slope blocks even an infinite gradient, like masks in torch.
       for (let i = 0; i < parts.length; i++)
         if (slopes[i] !== 0) gradients[parts[i]] += arrived * slopes[i];
     }
@@ -328,7 +328,7 @@ export class Engine {
     return before;
   }
 
-  // The slopes of one number with respect to every other number; leaves `gradients` unchanged.
+  // The gradients of one number with respect to every other number; `gradients` is unchanged.
   slopesOf(place) {
     const view = Object.assign(Object.create(this), {
       gradients: new Float64Array(this.values.length),

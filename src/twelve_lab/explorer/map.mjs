@@ -170,9 +170,9 @@ export const buildMap = () => {
 
 export const cellsOf = (place) => document.querySelectorAll(`#map .n[data-at="${place}"]`);
 
-// Open the station of the chosen number, and shrink the others. All stations are small on a narrow
-// screen, or if a lane is long.
-const ROOM = 5; // maximum stations in a lane that is not long
+// Open the station of the chosen number, and shrink the others. If no number is chosen, shrink all
+// stations if a lane is long. On a narrow screen, all stations are always small.
+const ROOM = 5; // a lane with more stations is long
 const layout = () => {
   if (data.panels) return;
   const [node] = view.chosen < 0 ? [] : cellsOf(view.chosen);

@@ -18,7 +18,7 @@ export const wordAt = (tensor, axis, index) => {
   return wordOf(shown().values[at(words, batch, index[axis])], words, index[axis]);
 };
 
-// The face of a word, which screen readers skip; "" for a word without a face.
+// The face of a word, hidden from screen readers; "" for a word without a face.
 export const faceOf = (word) =>
   byId(`face-${word}`)
     ? svg("svg", { class: "face", "aria-hidden": "true" }, svg("use", { href: `#face-${word}` }))

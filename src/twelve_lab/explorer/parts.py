@@ -17,7 +17,7 @@ from twelve_lab.trace.trace import Trace
 ENCODER, DECODER = "encoder.layers.0", "decoder.layers.0"
 ATTENTION, CROSS = f"{ENCODER}.self_attention", f"{DECODER}.cross_attention"
 NORM = f"{ENCODER}.self_attention_residual.norm"
-BEYOND = "&<>'"  # quotation marks are allowed in an attribute between apostrophes
+BEYOND = "&<>'"  # double quotes are allowed in a single-quoted attribute
 
 
 class Part(NamedTuple):

@@ -197,7 +197,7 @@ class Program:
             side = "src" if block.name.startswith(("encoder", "src")) else "tgt"
             role = "src" if axis == "key" and "cross_attention" in block.name else side
         if role in ("src", "tgt") and "ids" in named:
-            role = "seq"  # a model without a source
+            role = "seq"  # decoder-only model
         holder = "ids" if role == "seq" else role
         ids = named.get(holder)
         if (
@@ -219,4 +219,4 @@ def _type(dtype: torch.dtype) -> str:
 
 
 def _plain(number: float) -> float | str:
-    return +number if math.isfinite(number) else str(number)  # True and False as 1 and 0
+    return +number if math.isfinite(number) else str(number)  # converts True and False to 1 and 0

@@ -74,7 +74,7 @@ export const buildStage = ({ front, copy }) => {
   byId("stage").replaceChildren(...parts);
 };
 
-// The less frequent controls; a live part of a lesson has some of them.
+// The controls that are used less often; a live part of a lesson has some of them.
 export const buildTools = (save) => {
   const again = button(message("Start again"), reset);
   const before = button(message("Show before (hold B)"), () => look(!view.before));

@@ -19,7 +19,7 @@ export class State {
     return this.engineOf(this.number);
   }
 
-  // Steps of gradient descent so far.
+  // The number of gradient descent steps so far.
   get steps() {
     return Math.max(0, this.losses.length - 1);
   }

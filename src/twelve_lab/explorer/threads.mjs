@@ -144,7 +144,7 @@ const star = (centre, amounts, { outward = false, quiet = false, nodes }) => {
   return chosen;
 };
 
-// At rest: a thread for each head from the row of a key to the row of a query.
+// At rest: draw one thread per head from the row of a key to the row of a query.
 const rest = () => {
   byId("map").classList.remove("pulled");
   label("tip", null);
