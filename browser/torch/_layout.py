@@ -27,11 +27,11 @@ def is_packed(shape, strides):
 @lru_cache(4096)
 def places(shape, strides, offset):
     """List the storage indices of a tensor's elements, in order."""
-    found = [offset]
+    indices = [offset]
     for size, stride in zip(shape, strides):
         steps = [i * stride for i in range(size)]
-        found = [start + step for start in found for step in steps]
-    return found
+        indices = [start + step for start in indices for step in steps]
+    return indices
 
 
 @lru_cache(4096)
@@ -40,8 +40,8 @@ def reader(shape, strides, offset):
     count = math.prod(shape)
     if is_packed(shape, strides):
         return operator.itemgetter(slice(offset, offset + count))
-    found = places(shape, strides, offset)
-    return operator.itemgetter(*found) if count > 1 else lambda storage: [storage[found[0]]]
+    indices = places(shape, strides, offset)
+    return operator.itemgetter(*indices) if count > 1 else lambda storage: [storage[indices[0]]]
 
 
 def axis(dim, count):
@@ -56,10 +56,10 @@ def axes(dim, count):
     """Return the non-negative indices of one or several axes, or of all axes for None."""
     if dim is None or (isinstance(dim, tuple | list) and not dim):
         return list(range(count))
-    found = [axis(d, count) for d in (dim if isinstance(dim, tuple | list) else [dim])]
-    for d in found:
-        check(found.count(d) == 1, "same_dim", d)
-    return found if count else []
+    indices = [axis(d, count) for d in (dim if isinstance(dim, tuple | list) else [dim])]
+    for d in indices:
+        check(indices.count(d) == 1, "same_dim", d)
+    return indices if count else []
 
 
 def fill_in(shape, count, *problem):

@@ -434,14 +434,14 @@ def rows(x, dim):
     shape, strides = (tuple(of[d] for d in rest + dims) for of in (x.shape, x._strides))
     values, small = reader(shape, strides, x._offset)(x._storage), shape[: len(rest)]
     size = math.prod(shape[len(rest) :])
-    found = list(zip(*[iter(values)] * size)) if size else [()] * math.prod(small)
-    return found, small, tuple(1 if d in dims else n for d, n in enumerate(x.shape))
+    lines = list(zip(*[iter(values)] * size)) if size else [()] * math.prod(small)
+    return lines, small, tuple(1 if d in dims else n for d, n in enumerate(x.shape))
 
 
 def _reduced(name, x, dim, keepdim, f, dtype, back=None, saved=()):
     """Reduce each row with f; `back` receives the gradient with the reduced axes at size 1."""
-    found, small, kept = rows(x, dim)
-    out = make(dtype.fit([f(row) for row in found]), kept if keepdim else small, dtype)
+    lines, small, kept = rows(x, dim)
+    out = make(dtype.fit([f(row) for row in lines]), kept if keepdim else small, dtype)
     if back is None or not x._requires:
         return out
     y = out.detach().reshape(kept)

@@ -52,12 +52,12 @@ def guarded(name, function, method=False, in_python=False):
                 raise
             raised = misfit
         except AttributeError as failed:
-            at = next((i for i, x in enumerate(args) if x is failed.obj), None)
-            if in_python or at is None or hasattr(failed.obj, "_storage"):
+            position = next((i for i, x in enumerate(args) if x is failed.obj), None)
+            if in_python or position is None or hasattr(failed.obj, "_storage"):
                 raise
             names = list(inspect.signature(function).parameters)
-            parameter, got = names[min(at, len(names) - 1)], type(args[at]).__name__
-            raise error("argument", name, parameter, at + 1 - method, "Tensor", got) from None
+            parameter, got = names[min(position, len(names) - 1)], type(args[position]).__name__
+            raise error("argument", name, parameter, position + 1 - method, "Tensor", got) from None
         renamed = {_ALIASES.get(key, key): value for key, value in kwargs.items()}
         if renamed.keys() != kwargs.keys() and not in_python:
             return call(*args, **renamed)

@@ -343,17 +343,17 @@ def index_fill(input, dim, index, value):
 
 def index_add(input, dim, index, source, *, alpha=1):
     out = input.clone()
-    for at, i in enumerate(index.tolist()):
+    for position, i in enumerate(index.tolist()):
         place = _at(input, dim, i)
-        out[place] = out[place] + source[_at(input, dim, at)] * alpha
+        out[place] = out[place] + source[_at(input, dim, position)] * alpha
     return out
 
 
 def nonzero(input, *, as_tuple=False):
     steps = contiguous_strides(input.shape)
     hits = [i for i, v in enumerate(input._values()) if v]
-    found = [i // step % n for i in hits for n, step in zip(input.shape, steps)]
-    out = make(found, (len(hits), input.ndim), int64)
+    indices = [i // step % n for i in hits for n, step in zip(input.shape, steps)]
+    out = make(indices, (len(hits), input.ndim), int64)
     return unbind(out, 1) if as_tuple else out
 
 
@@ -475,7 +475,7 @@ def meshgrid(*tensors, indexing="ij"):
         return tuple(x.mT for x in reversed(meshgrid(*reversed(tensors))))
     shape = [x.numel() for x in tensors]
     ones = [[n if i == q else 1 for i in range(len(shape))] for q, n in enumerate(shape)]
-    return tuple(x.reshape(one).expand(shape) for x, one in zip(tensors, ones))
+    return tuple(x.reshape(dims).expand(shape) for x, dims in zip(tensors, ones))
 
 
 # Dtypes.

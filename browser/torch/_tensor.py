@@ -113,8 +113,8 @@ def grad(outputs, inputs, grad_outputs=None, retain_graph=None, create_graph=Fal
     )
     check(all(x._requires for x in inputs), "not_required")
     steps = propagate(outputs, seeds or [None] * len(outputs), retain_graph)
-    found = {id(step): g for step, g in steps}
-    grads = [found.get(id(key(x))) for x in inputs]
+    by_node = {id(step): g for step, g in steps}
+    grads = [by_node.get(id(key(x))) for x in inputs]
     check(allow_unused or not any(g is None for g in grads), "unused")
     return tuple(g if g is None else g.detach().clone() for g in grads)
 
@@ -408,20 +408,20 @@ class Tensor:
         out = view(self._storage, Size(shape), self.dtype, tuple(strides), offset)
         out._base = self if self._base is None else self._base
         if STATE.grad and self._requires:
-            found = places(out.shape, out._strides, offset)
-            record(out, (self,), self._scatter(found, out.shape), name=name)
+            indices = places(out.shape, out._strides, offset)
+            record(out, (self,), self._scatter(indices, out.shape), name=name)
         return out
 
-    def _positions(self, found):
+    def _positions(self, indices):
         """Convert storage indices to flat indices of this tensor."""
         if is_packed(self.shape, self._strides):
-            return [i - self._offset for i in found] if self._offset else found
+            return [i - self._offset for i in indices] if self._offset else indices
         index = {p: i for i, p in enumerate(places(self.shape, self._strides, self._offset))}
-        return [index[i] for i in found]
+        return [index[i] for i in indices]
 
-    def _scatter(self, found, shape):
+    def _scatter(self, indices, shape):
         """Return the function that backpropagates from elements at these storage indices."""
-        where, mine, dtype = self._positions(found), self.shape, self.dtype
+        where, mine, dtype = self._positions(indices), self.shape, self.dtype
 
         def back(g):
             total = [0.0] * math.prod(mine)
@@ -446,8 +446,8 @@ class Tensor:
         ]  # fmt: skip
         used = sum(map(_consumed, index))
         check(used <= self.ndim, "too_many", self.ndim)
-        at = next((i for i, k in enumerate(index) if k is ...), len(index))
-        index[at : at + 1] = [slice(None)] * (self.ndim - used)
+        position = next((i for i, k in enumerate(index) if k is ...), len(index))
+        index[position : position + 1] = [slice(None)] * (self.ndim - used)
         mine, dims, offset, tensors = list(zip(self.shape, self._strides)), [], self._offset, {}
         for k in index:
             if k is None:
@@ -504,8 +504,8 @@ class Tensor:
         front = [dims[d] for d in rest if together and d < first]
         end = [dims[d] for d in rest][len(front) :]
         before, after = (places(*zip(*part), 0) if part else [0] for part in (front, end))
-        found = [offset + a + b + c for a in before for b in steps for c in after]
-        return found, (*[n for n, _ in front], *common, *[n for n, _ in end])
+        indices = [offset + a + b + c for a in before for b in steps for c in after]
+        return indices, (*[n for n, _ in front], *common, *[n for n, _ in end])
 
     def __getitem__(self, index):
         dims, offset, tensors = self._find(index)
@@ -547,12 +547,12 @@ class Tensor:
         self._storage.version += 1
         if not (STATE.grad and (root._requires or value._requires) and self.dtype.rank > 1):
             return
-        at = root._positions(where)
+        positions = root._positions(where)
 
         def back(g):
             kept = list(g._values())
-            taken = make([kept[i] for i in at], shape, g.dtype)
-            for i in at:
+            taken = make([kept[i] for i in positions], shape, g.dtype)
+            for i in positions:
                 kept[i] = 0.0
             return make(kept, g.shape, g.dtype), unbroadcast(taken, value.shape)
 
