@@ -1,4 +1,4 @@
-"""Sphinx: how the staged pages of the course become a site, or one page to be printed."""
+"""Sphinx configuration: build the staged pages as a site, or as one page to print."""
 
 import re
 import sys
@@ -8,7 +8,7 @@ from docutils import nodes
 from sphinx import addnodes
 from sphinx.search.zh import SearchChinese
 
-# nbformat imports jsonschema, which would build a grammar for addresses in two seconds.
+# nbformat imports jsonschema, which would spend two seconds on building a grammar for IRIs.
 sys.modules.setdefault("rfc3987_syntax", None)
 
 project = "Twelve Numbers"
@@ -18,7 +18,7 @@ templates_path = ["templates"]
 exclude_patterns = ["downloads", "extra", "src", "static", "templates"]
 needs_sphinx = "9.0"
 
-# Sphinx 9.0 gives the Chinese search the English stemmer, but calls it by another name.
+# Sphinx 9.0 uses the English stemmer for Chinese search, but under the wrong language name.
 SearchChinese.language_name = "English"
 
 extensions = [
@@ -28,14 +28,14 @@ extensions = [
     "sphinx.ext.mathjax",
 ]
 
-# Show the stored outputs, which the tests compare with a fresh run.
+# Show the stored outputs; the tests compare them with a fresh run.
 nb_execution_mode = "off"
 nb_merge_streams = True
 myst_enable_extensions = ["attrs_inline", "dollarmath"]
 myst_heading_anchors = 6
 
 mathjax_path = "mathjax.js"
-# Screen readers get MathML. The menu of MathJax would make each equation focusable by Tab.
+# Screen readers get MathML. The menu of MathJax would add each equation to the tab order.
 mathjax3_config = {
     "options": {"enableMenu": False},
     "svg": {"displayAlign": "left"},  # the text is narrower than the page
@@ -75,27 +75,27 @@ html_theme_options = {
     "back_to_top_button": False,  # it covered live parts on a phone
     "show_toc_level": 2,
     "max_navbar_depth": 1,
-    "collapse_navbar": True,  # the same pages, a fifth faster
+    "collapse_navbar": True,  # builds the same pages a fifth faster
     "use_download_button": False,
 }
 
-# Show `Float[Tensor, 'batch seq']` as written; one page says where it comes from.
+# Show `Float[Tensor, 'batch seq']` as in the source; one page explains the notation.
 _ANNOTATION = re.compile(r"\b(?:jaxtyping|torch|collections\.abc|pathlib|nbformat)\.(?=[A-Z])")
 _PARAMETERS = re.compile(r'<dl>\s*((?:<dd><em class="sig-param">.*?</dd>\s*)+)</dl>', re.DOTALL)
 _PLACES = re.compile(r"Step \w\w \| .+\.ipynb \| tests/[\w/]+\.py")
-# Before these operators a long equation in a line of text may break.
+# A long inline equation may break before these operators.
 _OPERATOR = re.compile(r"(?<=[\w)}])(?<!\\cdot)(?<!\\approx)(?=[=+-]|\\approx)")
 
 
 def _readable(app, what, name, obj, options, signature, returned):
-    """Write annotations as the source does."""
+    """Format annotations as in the source."""
     return tuple(text and _ANNOTATION.sub("", text) for text in (signature, returned))
 
 
 def _as_written(app, what, name, obj, options, lines):
-    """Show indented lines, which are equations and code, verbatim.
+    """Show indented lines verbatim: they are equations and code.
 
-    Drop the line in which a module names its notebook and its test: the page links to both.
+    Remove the line in which a module names its notebook and its test: the page links to both.
     """
     shown = []
     for line in lines:
@@ -108,7 +108,7 @@ def _as_written(app, what, name, obj, options, lines):
 
 
 def _apart(app, tree, docname):
-    """Prefix the anchors of the one page by chapter: headings such as "The layer" recur."""
+    """Prefix the anchors of the single page by chapter: headings such as "The layer" recur."""
     if app.builder.name != "singlehtml":
         return
     for chapter in tree.findall(addnodes.start_of_file):
@@ -123,13 +123,13 @@ def _apart(app, tree, docname):
 
 
 def _breakable(app, tree, docname):
-    """Cut long equations in the text at their operators: MathJax never breaks them."""
+    """Split long inline equations at operators: MathJax never breaks them."""
     for node in [*tree.findall(nodes.math)]:
         pieces = _pieces(node.astext())
         for piece in pieces[:-1]:
             node.parent.insert(node.parent.index(node), nodes.math("", piece))
         last, after = nodes.math("", pieces[-1]), node.next_node(descend=False, siblings=True)
-        # A line does not begin with the full stop after an equation.
+        # Keep punctuation with the equation before it, so no line begins with a full stop.
         mark = re.match(r"[.,:;)]*", after if isinstance(after, nodes.Text) else "")[0]
         if mark:
             node.parent.replace(after, nodes.Text(after[len(mark) :]))
@@ -138,7 +138,7 @@ def _breakable(app, tree, docname):
 
 
 def _pieces(equation):
-    """Cut an equation of more than 30 characters before each operator outside of brackets."""
+    """Split an equation of more than 30 characters before each operator outside brackets."""
     cuts = [0]
     for match in _OPERATOR.finditer(equation) if len(equation) > 30 else ():
         before = equation[: match.start()]
@@ -149,7 +149,7 @@ def _pieces(equation):
 
 
 def _named(app, page, template, context, tree):
-    """Give each folded part its accessible name, and drop the definition list of the parameters."""
+    """Give each collapsed cell its accessible name, and flatten the list of parameters."""
     body = context.get("body", "").replace(' aria-label="Toggle hidden content"', "")
     context["body"] = _PARAMETERS.sub(_as_lines, body)
 
@@ -166,7 +166,7 @@ def _on_paper(app):
 
 
 def setup(app):
-    """Connect the handlers above; those for autodoc run before napoleon reads the sections."""
+    """Connect the handlers above; the docstring handler runs before napoleon parses sections."""
     app.connect("builder-inited", _on_paper)
     app.connect("doctree-resolved", _apart)
     app.connect("doctree-resolved", _breakable)

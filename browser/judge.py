@@ -23,16 +23,16 @@ from twelve_lab.messages import language, message
 
 ANSWER = "<answer>"
 FOLDER = Path("/home/pyodide/notebooks")
-# Installed with the notebooks, but not in the page.
+# Modules that are installed with the notebooks, but are missing in the page.
 ELSEWHERE = ("IPython", "PIL", "matplotlib", "numpy", "twelve_lab.cli", "twelve_lab.draw")
 
 
 class NotInPage(BaseException):
-    """An answer imports what the page does not have."""
+    """Raised if an answer imports a module that the page lacks."""
 
 
 class _Elsewhere:
-    """Raise NotInPage where an answer imports one of ELSEWHERE and no other finder has found it."""
+    """Raise NotInPage if an answer imports a module of ELSEWHERE that no other finder found."""
 
     @staticmethod
     def find_spec(name: str, *_: object) -> None:
@@ -44,14 +44,14 @@ class _Elsewhere:
 
 
 sys.meta_path.append(_Elsewhere)
-# The real torch has no such error.
+# The real torch has no NotHere.
 MISSING = (NotInPage, *([torch.NotHere] if hasattr(torch, "NotHere") else []))
 
 (FOLDER / BY_HAND).mkdir(parents=True)
 os.environ[VARIABLE] = str(FOLDER / FILE)
 torch.set_default_dtype(torch.float64)
 with warnings.catch_warnings(action="ignore"):
-    einops.rearrange(torch.zeros(1), "a -> a")  # warns at its first use that nothing is compiled
+    einops.rearrange(torch.zeros(1), "a -> a")  # warns on first use that nothing is compiled
 shown: list[str] = []
 
 
@@ -72,13 +72,13 @@ def judge(request: str) -> str:
     """Run an answer, check it, and record the verdict.
 
     Args:
-        request: JSON of the exercise `id`, the `name` that is checked, the `code`, the statements
+        request: JSON with the exercise `id`, the `name` to check, the `code`, the list of code
             `given` before it, whether it is a page `by_hand`, the `progress`, and the `language`
-            of the verdict, if it is not English.
+            of the verdict if it is not English.
 
     Returns:
-        JSON: the verdict as `html`, the text `printed`, the new `progress`, and an `error`: why
-        there is no verdict.
+        JSON with the verdict as `html`, the `printed` text, the new `progress`, and the `error`
+        that prevented a verdict, if any.
     """
     asked = json.loads(request)
     _speak(asked)
@@ -108,13 +108,13 @@ def judge(request: str) -> str:
 
 
 def accept(request: str) -> str:
-    """Check that a text is a progress.json of this course.
+    """Validate and parse the text of a progress.json of this course.
 
     Args:
-        request: JSON of the `text`, and of the `language` of an error.
+        request: JSON with the `text`, and the `language` of error messages.
 
     Returns:
-        JSON: its content as `content`, or an `error`.
+        JSON with the parsed `content`, or an `error`.
     """
     asked = json.loads(request)
     _speak(asked)
@@ -137,7 +137,7 @@ def _restore(progress: str | None) -> None:
 
 
 def _run(asked: dict[str, Any]) -> dict[str, Any]:
-    """Run the code of an answer, after what it may use, and return what is defined."""
+    """Run the code given before an answer, then the answer; return the namespace."""
     space: dict[str, Any] = {"__name__": "__main__"}
     for number, code in enumerate(asked["given"]):
         with suppress(Exception, *MISSING):
@@ -148,7 +148,7 @@ def _run(asked: dict[str, Any]) -> dict[str, Any]:
 
 
 def _execute(code: str, file: str, space: dict[str, Any]) -> None:
-    # Messages quote lines of the code.
+    # Fill the line cache: messages quote lines of the code.
     linecache.cache[file] = (len(code), None, code.splitlines(keepends=True), file)
     exec(compile(code, file, "exec"), space)
 
@@ -160,7 +160,7 @@ def _not_judged(reason: object) -> str:
 
 
 def _described(error: BaseException) -> str:
-    """Describe an error outside of the checked function, with the line of the answer."""
+    """Describe an error outside the checked function, with the line of the answer."""
     if isinstance(error, SyntaxError):
         line, text = error.lineno, error.msg
     else:

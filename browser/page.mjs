@@ -1,4 +1,4 @@
-// The page of exercises: an editor, the verdicts of the course, and the progress of this browser.
+// The page of exercises: an editor, the verdicts of the course, and the progress in this browser.
 import { closeBrackets, closeBracketsKeymap } from "@codemirror/autocomplete";
 import { defaultKeymap, history, historyKeymap, indentWithTab } from "@codemirror/commands";
 import { python } from "@codemirror/lang-python";
@@ -20,11 +20,11 @@ translate(data.messages);
 const tasks = data.groups.flatMap((group) => group.tasks.map((task) => Object.assign(task, { group })));
 const byKey = new Map(tasks.map((task) => [task.key, task]));
 
-// --- what this browser keeps: each answer under a key of its own, and the text of progress.json ---
+// --- browser storage: each answer under its own key, and the text of progress.json ---
 
 const PROGRESS = "twelve-numbers-progress";
 const answerKey = (task) => `twelve-numbers-answer-${task.key}`;
-const memory = new Map(); // for a browser that stores nothing
+const memory = new Map(); // fallback for a browser without storage
 const get = (key) => {
   try {
     return localStorage.getItem(key) ?? memory.get(key) ?? null;
@@ -187,7 +187,7 @@ byId("again").addEventListener("click", () => {
   view.dispatch({ changes: { from: 0, to: view.state.doc.length, insert: current.code } });
   view.focus();
   if (!current.group.by_hand) return;
-  // A page to write by hand starts its clock, as `twelve-numbers blank` does.
+  // Start the clock of a page to write by hand, like `twelve-numbers blank`.
   const kept = progress();
   const record = { right: [], failed: false, ...kept["by hand"][current.id], started: `${new Date().toISOString().slice(0, 19)}+00:00` };
   put(PROGRESS, JSON.stringify({ ...kept, "by hand": { ...kept["by hand"], [current.id]: record } }));
@@ -222,7 +222,7 @@ const drawProgress = () => {
   drawList();
 };
 
-// --- progress.json: the file of the course, and the answers besides ---
+// --- progress.json: the progress file of the course, plus the answers ---
 
 byId("save").addEventListener("click", () => {
   const answers = Object.fromEntries(tasks.filter(isBegun).map((task) => [task.key, codeOf(task)]));
@@ -261,7 +261,7 @@ const translatePage = () => {
   for (const node of document.querySelectorAll("[aria-label]")) node.ariaLabel = message(node.ariaLabel);
   document.title = message(document.title);
 };
-// The theme that the reader chose in the book, else the one of the system.
+// Use the theme that the reader chose in the book, or else that of the system.
 const dark = window.matchMedia("(prefers-color-scheme: dark)");
 const dress = () => {
   const chosen = get("theme");
@@ -287,7 +287,7 @@ const follow = (moves) => {
   byId("title").focus();
 };
 window.addEventListener("hashchange", () => follow(true));
-// Another tab of this page has stored progress.
+// Redraw when another tab of this page stores progress.
 window.addEventListener("storage", ({ key }) => key === PROGRESS && drawProgress());
 follow(false);
 drawProgress();

@@ -1,7 +1,7 @@
-// Runs Python in a thread of its own, so that the page can end an answer that never returns.
+// Run Python in its own thread, so the page can stop an answer that never returns.
 import { loadPyodide } from "./pyodide/pyodide.mjs";
 
-// Count what is loaded: Pyodide fetches its files through this function.
+// Count the loaded bytes: Pyodide fetches its files through this function.
 const fetched = self.fetch;
 let loaded = 0;
 self.fetch = async (...request) => {
@@ -29,7 +29,7 @@ const start = async () => {
     bytes("wheels.json").then((text) => JSON.parse(new TextDecoder().decode(text))),
   ]);
   for (const wheel of wheels) await python.loadPackage(new URL(wheel, import.meta.url).href);
-  // The folder of packages, so that an error points to a line of the answer.
+  // Unpack into site-packages, so an error points to a line of the answer.
   python.unpackArchive(course, "zip", { extractDir: python.runPython("import site; site.getsitepackages()[0]") });
   const judge = python.pyimport("judge");
   postMessage({ ready: true });
@@ -44,6 +44,6 @@ self.onmessage = async ({ data }) => {
   try {
     postMessage({ ...JSON.parse(judge[call](JSON.stringify(data))), key, call });
   } catch (error) {
-    postMessage({ crashed: error.message, key }); // too deep a recursion, or no memory left
+    postMessage({ crashed: error.message, key }); // too deep a recursion, or out of memory
   }
 };

@@ -1,8 +1,8 @@
-// Typesets the equations, shrinks the font of each slide until the slide fits, and starts reveal.js.
+// Typeset the equations, shrink the font of each slide until its content fits, and start reveal.js.
 const FROM = 34;
 const TO = 17;
 
-// Show all slides while they are measured; reveal.js hides them afterwards.
+// All slides are visible during measurement; reveal.js hides them afterwards.
 const fit = (slide) => {
   const figure = slide.querySelector(".figure img");
   const narrow = figure?.naturalWidth < 1.55 * figure?.naturalHeight;
@@ -12,7 +12,7 @@ const fit = (slide) => {
     slide.style.fontSize = `${size}px`;
     if (!tooLarge()) break;
   }
-  // A figure or an output that needs the room moves its text to the notes.
+  // If a figure or an output needs the room, drop the text: the speaker notes also have it.
   const { width, height } = figure?.getBoundingClientRect() ?? {};
   if (tooLarge() || width < 0.96 * figure?.naturalWidth || height < 0.96 * figure?.naturalHeight) {
     slide.querySelectorAll(".words").forEach((words) => words.remove());

@@ -1,20 +1,19 @@
 """A stand-in for PyTorch in pure Python, for a page that judges answers with nothing installed.
 
-It has what src/twelve, twelve_lab.check and usual answers use: tensors on the CPU that share their
-numbers with their views, the dtypes bool, int8 to int64, uint8, float16 to float64 and complex,
-broadcasting, indices, gradients by the chain rule, torch.nn and the same random numbers. It is no
-PyTorch: it is slow, and it has no other device, no numpy, no dispatch modes, no saved files and no
-second derivatives.
+It covers what src/twelve, twelve_lab.check and typical answers use: CPU tensors that share storage
+with their views; the dtypes bool, int8 to int64, uint8, float16 to float64 and complex;
+broadcasting, indexing, autograd and torch.nn; and the same random numbers as PyTorch. It is slow,
+and it lacks other devices, NumPy, dispatch modes, saved files and second derivatives.
 
-What PyTorch has and this package has not raises NotHere, so that nobody is blamed for it. The
-lists in names.json are written by `python -m tools.write_standin_names`.
+A feature of PyTorch that is missing here raises NotHere, so no answer is rejected for using it.
+`python -m tools.write_standin_names` generates the lists in names.json.
 tests/products/test_standin.py compares the verdicts on all answers with those of PyTorch.
 
-Its modules, each one built on those before it:
+Modules, each built on the previous ones:
     _errors: The texts of PyTorch's errors, and NotHere.
-    _types, _layout: Dtypes, and where the numbers of a shape lie.
-    _tensor: The tensor, its views and indices, and gradients.
-    _registry: Which function is torch.name, Tensor.name or both, and calls that do not fit.
+    _types, _layout: Dtypes, strides, axes and broadcasting.
+    _tensor: The tensor, views, indexing and gradients.
+    _registry: Registration as torch.name, Tensor.name or both, and errors for wrong calls.
     _math, _shape, _make: The functions. To add one, define it in one of these modules.
     nn: Functions of layers, layers, and initial values.
 """
@@ -38,7 +37,7 @@ inf, nan, pi, e, newaxis = math.inf, math.nan, math.pi, math.e, None
 _KINDS = {kind.name: kind for kind in _types.KINDS}
 _CASTS = {kind.title.lower(): kind for kind in _types.KINDS if not kind.is_complex}
 
-# Functions and methods that are short to say.
+# Short functions and methods.
 
 
 def _cast(kind):
@@ -47,7 +46,7 @@ def _cast(kind):
 
 _METHODS.update({name: _cast(kind) for name, kind in _CASTS.items()}, cpu=lambda self: self)
 _registry.register({
-    # About a tensor.
+    # Properties of a tensor.
     "dim": lambda self: self.ndim,
     "ndimension": lambda self: self.ndim,
     "numel": lambda self: self.shape.numel(),
@@ -58,7 +57,7 @@ _registry.register({
     "is_contiguous": lambda self: _layout.is_packed(self.shape, self._strides),
     "is_floating_point": lambda self: self.dtype.is_floating_point,
     "is_complex": lambda self: self.dtype.is_complex,
-    # With the shape or the dtype of another.
+    # Changes of shape or dtype.
     "to_dense": lambda self: self,
     "type_as": lambda self, other: self.to(other.dtype),
     "view_as": lambda self, other: self.view(other.shape),
@@ -94,7 +93,7 @@ for _names in """swapaxes=transpose swapdims=transpose moveaxis=movedim ravel=fl
     _new, _old = _names.split("=")
     _registry.register({_new: _FUNCTIONS[_old]})
 
-# Operations in place.
+# In-place operations.
 
 
 def _in_place(function):
@@ -107,7 +106,7 @@ def _fill_diagonal_(self, fill_value, wrap=False):
 
 
 for _name, _f in list(_METHODS.items()):
-    # Those that change the shape are missing.
+    # In-place operations that change the shape are missing.
     _reshapes = _f in map(_FUNCTIONS.get, ("t", "transpose", "squeeze", "unsqueeze", "as_strided"))
     if f"{_name}_" in _errors.NAMES["Tensor"].split() and not _reshapes:
         _METHODS[f"{_name}_"] = _in_place(_registry.guarded(f"{_name}_", _f, method=True))
@@ -197,11 +196,11 @@ globals().update(
 
 
 class SymInt:
-    """A size that is not known; there is none here."""
+    """A symbolic size; no such size exists here."""
 
 
 def _missing(name):
-    """Return a class that cannot be made or applied."""
+    """Return a class that raises NotHere when it is instantiated or applied."""
 
     def fail(*_, **__):
         raise _errors.not_here(name)
@@ -210,7 +209,7 @@ def _missing(name):
 
 
 def _jacobian(func, inputs):
-    """Compute all derivatives of a function of one tensor."""
+    """Compute the Jacobian of a function of one tensor."""
     x = inputs.detach().clone().requires_grad_()
     out = func(x)
     parts = out.reshape(-1).unbind()
@@ -239,7 +238,7 @@ def _vector_norm(x, ord=2, dim=None, keepdim=False):
 
 
 def _module(name, **contents):
-    """Make a module torch.name."""
+    """Create the module torch.name."""
     made = types.ModuleType(f"{__name__}.{name}")
     vars(made).update(contents, __getattr__=_errors.lookup(made.__name__))
     sys.modules[made.__name__] = made
@@ -265,11 +264,11 @@ _module(
     vecdot=lambda x, y, *, dim=-1: (x * y).sum(dim),
 )  # fmt: skip
 _module("optim", Optimizer=_missing("torch.optim"))
-# What the checker asks of PyTorch's dispatch.
+# The parts of PyTorch's dispatcher that the checker uses.
 _module(
     "_C", DisableTorchFunctionSubclass=_nullcontext, _len_torch_dispatch_stack=lambda: 0
 )  # fmt: skip
-_module("_dynamo", allow_in_graph=lambda f: f)  # einops asks for it
+_module("_dynamo", allow_in_graph=lambda f: f)  # einops needs it
 _module("_ops", OpOverload=type("OpOverload", (), {}))
 _module("_decomp", decomposition_table={})
 _module("utils")

@@ -1,6 +1,6 @@
-"""The errors of PyTorch, and the error for what PyTorch has and the stand-in has not.
+"""The errors of PyTorch, and the error for features that the stand-in lacks.
 
-errors.json has the texts of PyTorch's errors, by type. names.json lists the names of PyTorch.
+errors.json holds the texts of PyTorch's errors, keyed by type. names.json lists PyTorch's names.
 """
 
 import builtins
@@ -21,7 +21,7 @@ _ERRORS = {
 
 
 class NotHere(BaseException):
-    """PyTorch has this, the stand-in has not: not the learner's fault, so no answer is judged."""
+    """Raised for a feature of PyTorch that the stand-in lacks; the answer is not judged."""
 
 
 def not_here(what):
@@ -29,7 +29,7 @@ def not_here(what):
 
 
 def absent(module, name, owner=""):
-    """Raise NotHere for a name of PyTorch, AttributeError for any other."""
+    """Raise NotHere for a name of PyTorch, and AttributeError for any other name."""
     if name in NAMES.get(module, "").split():
         raise not_here(f"{module}.{name}")
     raise error("no_attribute", owner or f"module '{module}'", name)
@@ -41,7 +41,7 @@ def lookup(module):
 
 
 def error(key, *values):
-    """Return an error of PyTorch, with values in its text."""
+    """Return an error of PyTorch, with the values filled into its text."""
     kind, text = _ERRORS[key]
     return kind(text.format(*values))
 

@@ -1,4 +1,4 @@
-"""Shapes: where the numbers of a tensor lie, and which axes are meant."""
+"""Shapes: positions of elements in storage, indices of axes, and broadcasting."""
 
 import math
 import operator
@@ -9,7 +9,7 @@ from ._errors import check, error
 
 @lru_cache(4096)
 def contiguous_strides(shape):
-    """Return the strides of a new tensor."""
+    """Return the strides of a contiguous tensor."""
     strides, step = [], 1
     for size in reversed(shape):
         strides.append(step)
@@ -18,7 +18,7 @@ def contiguous_strides(shape):
 
 
 def is_packed(shape, strides):
-    """Return whether numbers lie one after the other, in order."""
+    """Return whether the elements are contiguous in storage."""
     if strides == (due := contiguous_strides(tuple(shape))):
         return True
     return 0 in shape or all(s == d or n == 1 for n, s, d in zip(shape, strides, due))
@@ -26,26 +26,26 @@ def is_packed(shape, strides):
 
 @lru_cache(4096)
 def places(shape, strides, offset):
-    """List the indices in the storage of a tensor's numbers, in order."""
-    found = [offset]
+    """List the storage indices of a tensor's elements, in order."""
+    indices = [offset]
     for size, stride in zip(shape, strides):
         steps = [i * stride for i in range(size)]
-        found = [start + step for start in found for step in steps]
-    return found
+        indices = [start + step for start in indices for step in steps]
+    return indices
 
 
 @lru_cache(4096)
 def reader(shape, strides, offset):
-    """Return a function that reads a tensor's numbers from its storage."""
+    """Return a function that reads a tensor's elements from its storage."""
     count = math.prod(shape)
     if is_packed(shape, strides):
         return operator.itemgetter(slice(offset, offset + count))
-    found = places(shape, strides, offset)
-    return operator.itemgetter(*found) if count > 1 else lambda storage: [storage[found[0]]]
+    indices = places(shape, strides, offset)
+    return operator.itemgetter(*indices) if count > 1 else lambda storage: [storage[indices[0]]]
 
 
 def axis(dim, count):
-    """Return the index of an axis, counted from the front."""
+    """Return the non-negative index of an axis."""
     dim, limit = operator.index(dim), max(count, 1)
     if not -limit <= dim < limit:
         raise error("dim", -limit, limit - 1, dim)
@@ -53,17 +53,17 @@ def axis(dim, count):
 
 
 def axes(dim, count):
-    """Return the indices of one or several axes; all of them for None."""
+    """Return the non-negative indices of one or several axes, or of all axes for None."""
     if dim is None or (isinstance(dim, tuple | list) and not dim):
         return list(range(count))
-    found = [axis(d, count) for d in (dim if isinstance(dim, tuple | list) else [dim])]
-    for d in found:
-        check(found.count(d) == 1, "same_dim", d)
-    return found if count else []
+    indices = [axis(d, count) for d in (dim if isinstance(dim, tuple | list) else [dim])]
+    for d in indices:
+        check(indices.count(d) == 1, "same_dim", d)
+    return indices if count else []
 
 
 def fill_in(shape, count, *problem):
-    """Replace the size -1 by the one that fits; `problem` is the error if none does."""
+    """Replace the size -1 with the size that fits; `problem` is the error if no size fits."""
     check(shape.count(-1) < 2, "infer_one")
     known = math.prod(n for n in shape if n != -1)
     fits = known and count % known == 0 if -1 in shape else count == known
@@ -72,7 +72,7 @@ def fill_in(shape, count, *problem):
 
 
 def sizes(given):
-    """Read sizes that were given one by one or as a tuple."""
+    """Return a tuple of sizes that were passed separately or as one sequence."""
     if len(given) == 1 and isinstance(given[0], tuple | list):
         given = given[0]
     return tuple(map(operator.index, given))

@@ -1,4 +1,4 @@
-"""New tensors, and random numbers: the same draws as PyTorch makes on a CPU."""
+"""Creation of tensors, and random numbers: the same draws as in PyTorch on a CPU."""
 
 import math
 import random
@@ -79,7 +79,7 @@ def logspace(start, end, steps, base=10.0, *, dtype=None, device=None):
 
 
 class _Stream:
-    """The words of 32 bits that follow a seed: PyTorch's own Mersenne Twister."""
+    """The 32-bit words for a seed, from the same Mersenne Twister as in PyTorch."""
 
     def __init__(self, seed):
         state = [seed & 0xFFFFFFFF]
@@ -99,10 +99,10 @@ class _Stream:
 _stream = lru_cache(16)(_Stream)
 
 
-# Cached, because check draws the same cases again and again.
+# Cache the draws: check draws the same cases again and again.
 @lru_cache(512)
 def _uniform(seed, start, count, double):
-    """Return numbers from 0 to 1, which take one word each, or two if they are double."""
+    """Return numbers in [0, 1), from one word each, or from two words in double precision."""
     if not double:
         return [(v & (1 << 24) - 1) * 2.0**-24 for v in _stream(seed).read(start, count)]
     words = _stream(seed).read(start, 2 * count)
@@ -112,7 +112,7 @@ def _uniform(seed, start, count, double):
 
 @lru_cache(512)
 def _normal(seed, start, count, double):
-    """Return at least 16 normal numbers, by Box and Muller in blocks of 16."""
+    """Return at least 16 normal numbers, by the Box-Muller transform in blocks of 16."""
     out = list(_uniform(seed, start, count, double))
     for i in range(0, count - 15, 16):
         out[i : i + 16] = _box_muller(out[i : i + 16])
@@ -128,7 +128,7 @@ def _box_muller(draws):
 
 
 class Generator:
-    """A place in a stream of random words."""
+    """A position in a stream of random words."""
 
     device = CPU
 
@@ -150,18 +150,18 @@ class Generator:
         return self
 
     def words(self, count):
-        """Draw words of 32 bits."""
+        """Draw 32-bit words."""
         self.place += count
         return _stream(self.first).read(self.place - count, count)
 
     def uniform(self, count, dtype):
-        """Draw numbers from 0 to 1."""
+        """Draw numbers from the uniform distribution on [0, 1)."""
         start, double = self.place, dtype.itemsize == 8
         self.place += count * (1 + double)
         return _uniform(self.first, start, count, double)
 
     def normal(self, count, dtype):
-        """Draw numbers from the normal distribution."""
+        """Draw numbers from the standard normal distribution."""
         if count < 16:
             return [self._next() for _ in range(count)]
         start, double = self.place, dtype.itemsize == 8
@@ -172,7 +172,7 @@ class Generator:
         if self.spare is not None:
             value, self.spare = self.spare, None
             return value
-        # These are of 64 bits for every dtype.
+        # PyTorch draws these in double precision for every dtype.
         angle, u = self.uniform(2, float64)
         radius, angle = math.sqrt(-2 * math.log1p(-u)), 2 * math.pi * angle
         self.spare = radius * math.sin(angle)
@@ -236,7 +236,7 @@ def multinomial(input, num_samples, replacement=False, *, generator=None):
     source, out = generator or default_generator, []
     if replacement and num_samples > 1:
         raise NotImplementedError
-    # The largest share of an exponential draw wins.
+    # Draw the index with the largest ratio of probability to exponential random number.
     for row in rows(input, -1)[0]:
         check(sum(row) > 0, "multinomial")
         draws = source.uniform(len(row), input.dtype)

@@ -1,6 +1,6 @@
-"""Operations on each number, comparisons, reductions and products.
+"""Elementwise operations, comparisons, reductions and products.
 
-A function is torch.name and Tensor.name, if PyTorch has that name.
+Each function is registered as torch.name and Tensor.name, where PyTorch has that name.
 """
 
 import cmath
@@ -16,11 +16,11 @@ from ._registry import FUNCTIONS, METHODS, register, register_module
 from ._tensor import Tensor, as_tensor, dtype_of, make, record, spread, unbroadcast
 from ._types import STATE, bool_, int64, larger, real_of
 
-# Operations on one number.
+# Unary operations.
 
 
 def _apply(f, *columns):
-    """Apply f to each number; where that fails, the result is nan or infinite."""
+    """Apply f elementwise; where f fails, the result is nan or infinite."""
     try:
         return list(map(f, *columns))
     except (ValueError, OverflowError, ZeroDivisionError):
@@ -37,7 +37,7 @@ def _alone(f, *numbers):
 
 
 def mapped(f, x, dtype=None):
-    """Make a tensor with f of each number, which is of the dtype already."""
+    """Apply f elementwise; the results must already have the dtype."""
     return make(list(map(f, x._values())), x.shape, dtype or x.dtype)
 
 
@@ -79,7 +79,7 @@ def _flat(g, *_):
     return g * 0
 
 
-# The function, the gradient from g, the input x and the output y, and which of both is saved.
+# The function, its gradient from g, input x and output y, and whether x or y is saved.
 _REAL = {
     "exp": (math.exp, lambda g, x, y: g * _conj(y), "y"),
     "exp2": (math.exp2, lambda g, x, y: g * y * math.log(2), "y"),
@@ -100,7 +100,7 @@ _REAL = {
     "reciprocal": (lambda v: _divide(1.0, v), lambda g, x, y: -g * y * y, "y"),
 }
 _COMPLEX = {"sqrt": cmath.sqrt, "exp": cmath.exp, "sin": cmath.sin, "cos": cmath.cos}
-# These keep the dtype.
+# Functions that keep the dtype.
 _SAME = {
     "neg": (operator.neg, lambda g, x, y: -g, ""),
     "relu": (lambda v: v if v > 0 or v != v else v * 0, lambda g, x, y: g * (y > 0), "y"),
@@ -167,11 +167,11 @@ def bitwise_not(input):
     return make(input.dtype.fit(list(map(f, input._values()))), input.shape, input.dtype)
 
 
-# Operations on two numbers.
+# Binary operations.
 
 
 def promote(a, b):
-    """Return the dtype of an operation: a number or a tensor of no axes counts by its kind."""
+    """Return the dtype of a result; numbers and 0-d tensors count only by their kind."""
 
     def rank(x):
         return x.dtype.rank if isinstance(x, Tensor) else dtype_of([x]).rank
@@ -190,7 +190,7 @@ def promote(a, b):
 
 
 def _columns(name, a, b):
-    """Return the shape of an operation, and the numbers of both operands in that shape."""
+    """Return the shape of a result, and the elements of both operands in that shape."""
     for x in (a, b):
         if not isinstance(x, Tensor | int | float | complex):
             raise error("argument", name, "other", 1, "Tensor", type(x).__name__)
@@ -209,7 +209,7 @@ def _trains(x):
 
 
 def _binary(name, f, slope_a=None, slope_b=None, needed_a="", needed_b=""):
-    """Return an operation of two tensors, or of a tensor and a number."""
+    """Return an operation on two tensors, or on a tensor and a number."""
 
     def function(input, other):
         a, b = input, other
@@ -254,11 +254,11 @@ def _log_of_sum(x, y):
 
 
 def _winner(wins):
-    """Return the gradient of the operand that wins; two equal ones share it."""
+    """Return the gradient function of an operand that wins; equal operands share the gradient."""
     return lambda g, a, b, o: g * wins(a, b) + g * (a == b) * 0.5
 
 
-# The function, the gradients of a and b from g, a, b and the output o, and what each one needs.
+# The function, the gradients of a and b from g, a, b and output o, and what each gradient needs.
 _BINARY = {
     "add": (operator.add, lambda g, a, b, o: g, lambda g, a, b, o: g, "", ""),
     "sub": (operator.sub, lambda g, a, b, o: g, lambda g, a, b, o: -g, "", ""),
@@ -424,24 +424,24 @@ def equal(input, other):
 
 
 def rows(x, dim):
-    """Read the numbers row by row, where a row goes along the axes `dim`.
+    """Read the elements row by row, where a row runs along the axes `dim`.
 
     Returns:
-        The rows, the shape of one number for each row, and the same with axes of size 1.
+        The rows, the shape with the axes `dim` removed, and the shape with these axes at size 1.
     """
     dims = axes(dim, x.ndim)
     rest = [d for d in range(x.ndim) if d not in dims]
     shape, strides = (tuple(of[d] for d in rest + dims) for of in (x.shape, x._strides))
     values, small = reader(shape, strides, x._offset)(x._storage), shape[: len(rest)]
     size = math.prod(shape[len(rest) :])
-    found = list(zip(*[iter(values)] * size)) if size else [()] * math.prod(small)
-    return found, small, tuple(1 if d in dims else n for d, n in enumerate(x.shape))
+    lines = list(zip(*[iter(values)] * size)) if size else [()] * math.prod(small)
+    return lines, small, tuple(1 if d in dims else n for d, n in enumerate(x.shape))
 
 
 def _reduced(name, x, dim, keepdim, f, dtype, back=None, saved=()):
-    """Make a tensor with f of each row; `back` gets the gradient with axes of size 1."""
-    found, small, kept = rows(x, dim)
-    out = make(dtype.fit([f(row) for row in found]), kept if keepdim else small, dtype)
+    """Reduce each row with f; `back` receives the gradient with the reduced axes at size 1."""
+    lines, small, kept = rows(x, dim)
+    out = make(dtype.fit([f(row) for row in lines]), kept if keepdim else small, dtype)
     if back is None or not x._requires:
         return out
     y = out.detach().reshape(kept)
@@ -497,7 +497,7 @@ def _variance(name, x, dim, unbiased, keepdim, correction):
 
 
 def _root(x, name):
-    """Compute a square root, whose gradient at 0 is 0."""
+    """Compute a square root with gradient 0 at 0."""
     y = x.detach().sqrt()
     return record(y.clone(), (x,), lambda g: masked_fill(g / (2 * y), y == 0, 0), (), name)
 
@@ -545,7 +545,7 @@ def _log_sum(row):
 
 
 def _extremes(name, pick, two):
-    """Return the functions of the largest or smallest number."""
+    """Return the functions for the largest or the smallest element."""
     Pair = namedtuple(name, ("values", "indices"))
 
     def best(row):
@@ -591,7 +591,7 @@ def _extremes(name, pick, two):
 
 
 def taken(x, dim, index):
-    """Return the numbers at indices along an axis, and the indices."""
+    """Return the elements at indices along an axis, and the indices."""
     return FUNCTIONS["gather"](x, dim, index), index
 
 
@@ -599,7 +599,7 @@ register(_extremes("max", max, maximum) | _extremes("min", min, minimum))
 
 
 def along(x, dim, f, dtype):
-    """Make a tensor of the rows that f makes of the rows along an axis."""
+    """Apply f to each row along an axis; f must return a row of the same length."""
     dim = axis(dim, x.ndim)
     line = x.detach().movedim(dim, -1) if x.ndim else x.detach().reshape(1)
     values = [v for row in rows(line, -1)[0] for v in f(row)]
@@ -660,7 +660,7 @@ log_softmax = _soft(
 
 # Products.
 
-# Python 3.12 added sumprod.
+# math.sumprod is new in Python 3.12.
 _dot = getattr(math, "sumprod", None) or (lambda a, b: sum(map(operator.mul, a, b)))
 _C_NAMES = {"Long": "int64_t", "Int": "int", "Bool": "bool", "Byte": "unsigned char"}
 
@@ -766,7 +766,7 @@ def einsum(equation, *operands):
 
 
 def _contract(parts, operands, right, left_over):
-    """Sum the product of the operands over the letters that are left over."""
+    """Multiply the operands, and sum over the axes `left_over`."""
     placed = []
     for part, x in zip(parts, operands):
         for c in sorted(set(part)):
@@ -778,7 +778,7 @@ def _contract(parts, operands, right, left_over):
         for i, c in enumerate(right + left_over):
             x = x if c in part else x.unsqueeze(i)
         placed.append(x)
-    # A product of rows and columns sums as it goes.
+    # A matrix product sums without storing the elementwise products.
     if len(placed) == 2 and left_over:
         count = len(right)
         a, b = placed

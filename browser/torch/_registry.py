@@ -1,4 +1,4 @@
-"""The table of operations, and what happens when one is called in a wrong way."""
+"""The table of operations, and the errors for wrong calls."""
 
 import inspect
 from functools import wraps
@@ -11,9 +11,9 @@ _ALIASES = {"axis": "dim", "keepdims": "keepdim", "x": "input", "x2": "other"}
 
 
 def register(functions):
-    """Register functions as torch.name and Tensor.name, whichever PyTorch has.
+    """Register functions as torch.name, Tensor.name or both, as in PyTorch.
 
-    An underscore at the end is not part of a name: it keeps a name of Python free.
+    A trailing underscore is not part of the name: it avoids shadowing a Python built-in.
     """
     for name, function in functions.items():
         name = name.removesuffix("_")
@@ -31,15 +31,15 @@ def register_module(space):
 
 
 def guarded(name, function, method=False, in_python=False):
-    """Wrap a function, so that a call that does not fit fails as in PyTorch.
+    """Wrap a function so a call with wrong arguments raises the same error as in PyTorch.
 
     An argument of PyTorch that the function lacks raises NotHere.
 
     Args:
-        name: Its name in PyTorch.
+        name: Name of the function in PyTorch.
         function: The function.
-        method: Whether its first argument is `self`, which is not counted.
-        in_python: Whether it is written in Python in PyTorch too, so that Python's error fits.
+        method: Whether the first argument is `self`, which error messages do not count.
+        in_python: Whether PyTorch implements the function in Python, too, so Python's error fits.
     """
 
     @wraps(function)
@@ -47,17 +47,17 @@ def guarded(name, function, method=False, in_python=False):
         try:
             return function(*args, **kwargs)
         except TypeError as misfit:
-            # Only where the call itself failed.
+            # Handle only errors of the call itself, not those inside the function.
             if misfit.__traceback__.tb_next is not None:
                 raise
             raised = misfit
         except AttributeError as failed:
-            at = next((i for i, x in enumerate(args) if x is failed.obj), None)
-            if in_python or at is None or hasattr(failed.obj, "_storage"):
+            position = next((i for i, x in enumerate(args) if x is failed.obj), None)
+            if in_python or position is None or hasattr(failed.obj, "_storage"):
                 raise
             names = list(inspect.signature(function).parameters)
-            parameter, got = names[min(at, len(names) - 1)], type(args[at]).__name__
-            raise error("argument", name, parameter, at + 1 - method, "Tensor", got) from None
+            parameter, got = names[min(position, len(names) - 1)], type(args[position]).__name__
+            raise error("argument", name, parameter, position + 1 - method, "Tensor", got) from None
         renamed = {_ALIASES.get(key, key): value for key, value in kwargs.items()}
         if renamed.keys() != kwargs.keys() and not in_python:
             return call(*args, **renamed)
@@ -67,7 +67,7 @@ def guarded(name, function, method=False, in_python=False):
 
 
 def _misfit(name, function, args, kwargs, method, raised):
-    """Return the error of PyTorch for arguments that do not fit, NotHere if they fit there."""
+    """Return PyTorch's error for wrong arguments, or NotHere if PyTorch accepts them."""
     parameters = inspect.signature(function).parameters.values()
     places = [p for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
     unknown = [key for key in kwargs if key not in {p.name for p in parameters}]

@@ -1,6 +1,6 @@
-"""Operations on shapes, indices and order, and those that join tensors.
+"""Operations on shape, indices, order and dtype, and those that join tensors.
 
-A function is torch.name and Tensor.name, if PyTorch has that name.
+Each function is registered as torch.name and Tensor.name, where PyTorch has that name.
 """
 
 import builtins
@@ -24,7 +24,7 @@ def _dim(x, dim):
 
 
 def _at(x, dim, index):
-    """Return the index of x that takes `index` along an axis."""
+    """Return an index of x that applies `index` along an axis."""
     return (slice(None),) * _dim(x, dim) + (index,)
 
 
@@ -39,12 +39,12 @@ def view(self, *shape):
 
 
 def _as_view(x, shape):
-    """Return the strides of the same numbers in another shape, None if they need a copy."""
+    """Return the strides of a view of x in another shape, or None if a copy is needed."""
     if is_packed(x.shape, x._strides):
         return contiguous_strides(shape)
     old = [(n, s) for n, s in zip(x.shape, x._strides) if n != 1]
     strides, left, step = [], 1, None
-    # From the back: each new axis takes its part of an old one, or merges some that are in order.
+    # From the back: each new axis is part of an old axis, or of adjacent axes that can be merged.
     for n in reversed(shape):
         if n == 1:
             strides.append(step or 1)
@@ -282,7 +282,7 @@ def diag_embed(input, offset=0, dim1=-2, dim2=-1):
     return input.unsqueeze(-1) * make(input.dtype.cast(values), (n, n), input.dtype)
 
 
-# Indices.
+# Indexing.
 
 
 def gather(input, dim, index):
@@ -290,7 +290,7 @@ def gather(input, dim, index):
 
 
 def grid(name, x, dim, index):
-    """Return an index of x that takes `index` along one axis, and counts along the others."""
+    """Return an index of x with `index` along one axis, and coordinates along the others."""
     check(index.dtype.name in ("int64", "int32"), "gather_dtype", name)
     check(index.ndim == x.ndim, "gather_ndim", "self" if name == "scatter" else "input")
     d, lengths = _dim(x, dim), list(index.shape)
@@ -343,17 +343,17 @@ def index_fill(input, dim, index, value):
 
 def index_add(input, dim, index, source, *, alpha=1):
     out = input.clone()
-    for at, i in enumerate(index.tolist()):
+    for position, i in enumerate(index.tolist()):
         place = _at(input, dim, i)
-        out[place] = out[place] + source[_at(input, dim, at)] * alpha
+        out[place] = out[place] + source[_at(input, dim, position)] * alpha
     return out
 
 
 def nonzero(input, *, as_tuple=False):
     steps = contiguous_strides(input.shape)
     hits = [i for i, v in enumerate(input._values()) if v]
-    found = [i // step % n for i in hits for n, step in zip(input.shape, steps)]
-    out = make(found, (len(hits), input.ndim), int64)
+    indices = [i // step % n for i in hits for n, step in zip(input.shape, steps)]
+    out = make(indices, (len(hits), input.ndim), int64)
     return unbind(out, 1) if as_tuple else out
 
 
@@ -427,7 +427,7 @@ def cat(tensors, dim=0):
     tensors = list(tensors)
     _check_tensors(tensors)
     check(tensors, "cat_empty")
-    # PyTorch skips empty tensors of one axis.
+    # PyTorch skips empty 1-d tensors.
     used = [x for x in tensors if x.shape != (0,)] or tensors[:1]
     first = used[0]
     check(first.ndim, "cat_scalar")
@@ -475,7 +475,7 @@ def meshgrid(*tensors, indexing="ij"):
         return tuple(x.mT for x in reversed(meshgrid(*reversed(tensors))))
     shape = [x.numel() for x in tensors]
     ones = [[n if i == q else 1 for i in range(len(shape))] for q, n in enumerate(shape)]
-    return tuple(x.reshape(one).expand(shape) for x, one in zip(tensors, ones))
+    return tuple(x.reshape(dims).expand(shape) for x, dims in zip(tensors, ones))
 
 
 # Dtypes.

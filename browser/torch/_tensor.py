@@ -1,4 +1,4 @@
-"""The tensor: numbers in a list, views of them, indices, changes in place and gradients."""
+"""The tensor: storage, views, indexing, in-place operations and gradients."""
 
 import math
 import operator
@@ -13,13 +13,13 @@ from ._types import CPU, STATE, Size, bool_, complex_of, int64, strided
 
 
 class Storage(list):
-    """The numbers that a tensor and its views share, and how often they were changed."""
+    """The elements that a tensor and its views share, and the number of in-place changes."""
 
     version = 0
 
 
 class Node:
-    """A step of the graph: how the gradient of its output reaches its inputs."""
+    """A node of the autograd graph: backpropagates the gradient of its output to its inputs."""
 
     watched, freed = None, False
 
@@ -29,11 +29,11 @@ class Node:
         self.saved = [(x, x._storage.version, x._node) for x in saved]
 
     def name(self):
-        """Return the name, as PyTorch calls it."""
+        """Return the name of the node in PyTorch."""
         return f"{self._name}Backward0"
 
     def verify(self):
-        """Raise an error if a saved tensor was freed or changed since."""
+        """Raise an error if saved tensors were freed, or modified in place."""
         check(not (self.freed and self.saved), "freed")
         for x, version, node in self.saved:
             if x._storage.version != version:
@@ -43,14 +43,14 @@ class Node:
 
 
 def key(x):
-    """Return the step that made a tensor, the tensor itself if it is a leaf, or None."""
+    """Return the node of a tensor, or the tensor if it is a leaf; None if it needs no gradient."""
     return (x._node or x) if isinstance(x, Tensor) and x._requires else None
 
 
 def record(out, parents, back, saved=(), name=""):
-    """Remember how the gradient of a result reaches the tensors that it was computed from.
+    """Record how to backpropagate the gradient of a result to its parents.
 
-    `back` returns a gradient for each of them, from the gradient of the result.
+    `back` maps the gradient of the result to a gradient for each parent.
     """
     if STATE.grad and out.dtype.rank > 1 and any(key(p) is not None for p in parents):
         out._requires, out._node = True, Node(out, parents, back, saved, name)
@@ -58,7 +58,7 @@ def record(out, parents, back, saved=(), name=""):
 
 
 def _ordered(starts):
-    """Sort the steps behind some results: each one after all that use it."""
+    """Sort the nodes behind some results: each node follows all nodes that use it."""
     order, seen, waiting = [], set(), [(start, False) for start in starts]
     while waiting:
         step, done = waiting.pop()
@@ -72,7 +72,7 @@ def _ordered(starts):
 
 
 def propagate(outputs, seeds, retain_graph=None):
-    """Yield each step and leaf that the outputs depend on, with its gradient."""
+    """Yield each node and leaf that the outputs depend on, with its gradient."""
     grads, before = {}, STATE.grad
 
     def add(step, g):
@@ -105,7 +105,7 @@ def propagate(outputs, seeds, retain_graph=None):
 
 def grad(outputs, inputs, grad_outputs=None, retain_graph=None, create_graph=False,
          allow_unused=None):  # fmt: skip
-    """Compute the gradients of outputs for inputs."""
+    """Compute the gradients of outputs with respect to inputs."""
     if create_graph:
         raise not_here("create_graph")
     outputs, inputs, seeds = (
@@ -113,14 +113,14 @@ def grad(outputs, inputs, grad_outputs=None, retain_graph=None, create_graph=Fal
     )
     check(all(x._requires for x in inputs), "not_required")
     steps = propagate(outputs, seeds or [None] * len(outputs), retain_graph)
-    found = {id(step): g for step, g in steps}
-    grads = [found.get(id(key(x))) for x in inputs]
+    by_node = {id(step): g for step, g in steps}
+    grads = [by_node.get(id(key(x))) for x in inputs]
     check(allow_unused or not any(g is None for g in grads), "unused")
     return tuple(g if g is None else g.detach().clone() for g in grads)
 
 
 class Mode(ContextDecorator):
-    """Record gradients or not, in a `with` block or in a decorated function."""
+    """Enable or disable gradients in a `with` block or in a decorated function."""
 
     def __init__(self, mode):
         self.mode, self.before = mode, []
@@ -146,7 +146,7 @@ def inference_mode(mode=True):
 
 
 class set_grad_enabled(Mode):
-    """Record gradients or not from now on, or until the end of the `with` block."""
+    """Enable or disable gradients from now on, or until the end of the `with` block."""
 
     def __init__(self, mode):
         super().__init__(bool(mode))
@@ -160,7 +160,7 @@ class set_grad_enabled(Mode):
 
 
 def spread(x, shape):
-    """Read the numbers of a tensor, broadcast to a shape."""
+    """Return the elements of a tensor, broadcast to a shape."""
     if x.shape == shape:
         return x._values()
     strides = [0 if n == 1 else s for n, s in zip(x.shape, x._strides)]
@@ -178,17 +178,17 @@ def unbroadcast(g, shape):
 
 
 def make(values, shape, dtype):
-    """Make a tensor of numbers that are of its dtype already."""
+    """Create a tensor from numbers that already have its dtype."""
     return view(Storage(values), Size(shape), dtype, contiguous_strides(tuple(shape)), 0)
 
 
 def view(storage, shape, dtype, strides, offset):
-    """Make a tensor whose numbers are in a storage."""
+    """Create a tensor that reads a storage."""
     return object.__new__(Tensor)._fill(storage, shape, dtype, strides, offset)
 
 
 def dtype_of(numbers):
-    """Return the dtype that a tensor of these Python numbers has."""
+    """Return the dtype of a tensor of these Python numbers."""
     kinds = set(map(type, numbers))
     if complex in kinds:
         return complex_of(STATE.dtype)
@@ -198,7 +198,7 @@ def dtype_of(numbers):
 
 
 def as_tensor(data, dtype=None, device=None):
-    """Make a tensor from numbers, nested lists or another tensor, which is not copied."""
+    """Create a tensor from numbers or nested lists; return a tensor without copying it."""
     if device is not None:
         type(CPU)(device)
     if isinstance(data, Tensor):
@@ -233,7 +233,7 @@ def _nested(values, shape):
 
 
 def _printed(part, ndim, depth=8):
-    """Write nested lists, one line for each innermost list."""
+    """Format nested lists, with one line per innermost list."""
     if not ndim:
         return part
     gap = "," + "\n" * (ndim - 1) + " " * (depth if ndim > 1 else 1)
@@ -241,7 +241,7 @@ def _printed(part, ndim, depth=8):
 
 
 def _digits(values):
-    """Return the format of the real numbers of a tensor."""
+    """Return the format string for the real numbers of a tensor."""
     finite = [abs(v) for v in values if isinstance(v, float) and math.isfinite(v)]
     if all(v == int(v) for v in finite):
         return "{:.0f}."
@@ -249,7 +249,7 @@ def _digits(values):
 
 
 class Tensor:
-    """A tensor on the CPU. Its views share its storage."""
+    """A CPU tensor whose views share its storage."""
 
     layout, device = strided, CPU
     is_sparse = is_cuda = is_quantized = is_nested = is_meta = False
@@ -268,15 +268,15 @@ class Tensor:
         return self
 
     def _like(self, x):
-        """Become a view of all numbers of another tensor."""
+        """Become a view of another tensor."""
         return self._fill(x._storage, x.shape, x.dtype, x._strides, x._offset)
 
     def _values(self):
-        """Read all numbers, in order."""
+        """Return all elements, in order."""
         return reader(self.shape, self._strides, self._offset)(self._storage)
 
     def _alias(self):
-        """Return the same tensor as another object, with its place in the graph."""
+        """Return the same tensor as another object, with the same node of the graph."""
         x = self.detach()
         x._requires, x._node = self._requires, self._node
         return x
@@ -408,20 +408,20 @@ class Tensor:
         out = view(self._storage, Size(shape), self.dtype, tuple(strides), offset)
         out._base = self if self._base is None else self._base
         if STATE.grad and self._requires:
-            found = places(out.shape, out._strides, offset)
-            record(out, (self,), self._scatter(found, out.shape), name=name)
+            indices = places(out.shape, out._strides, offset)
+            record(out, (self,), self._scatter(indices, out.shape), name=name)
         return out
 
-    def _positions(self, found):
-        """Convert indices in the storage to indices in the order of this tensor."""
+    def _positions(self, indices):
+        """Convert storage indices to flat indices of this tensor."""
         if is_packed(self.shape, self._strides):
-            return [i - self._offset for i in found] if self._offset else found
+            return [i - self._offset for i in indices] if self._offset else indices
         index = {p: i for i, p in enumerate(places(self.shape, self._strides, self._offset))}
-        return [index[i] for i in found]
+        return [index[i] for i in indices]
 
-    def _scatter(self, found, shape):
-        """Return how a gradient flows back from numbers at these indices of the storage."""
-        where, mine, dtype = self._positions(found), self.shape, self.dtype
+    def _scatter(self, indices, shape):
+        """Return the function that backpropagates from elements at these storage indices."""
+        where, mine, dtype = self._positions(indices), self.shape, self.dtype
 
         def back(g):
             total = [0.0] * math.prod(mine)
@@ -432,22 +432,22 @@ class Tensor:
         return back
 
     def _find(self, index):
-        """Read an index.
+        """Parse an index.
 
         Returns:
-            The axes of the view that it begins with, as pairs of size and stride, the offset of
-            the view, and the index tensors, each by its axis.
+            The axes of the view before index tensors are applied, as pairs of size and stride; the
+            offset of the view; and the index tensors, keyed by axis.
         """
         index = list(index) if isinstance(index, tuple) else [index]
-        # An empty list is an index of no places, and not an empty tensor of floats.
+        # An empty list selects no elements; it must not become a tensor of floats.
         index = [
             k if not isinstance(k, list | tuple | range)
             else as_tensor(k, None if len(k) else int64) for k in index
         ]  # fmt: skip
         used = sum(map(_consumed, index))
         check(used <= self.ndim, "too_many", self.ndim)
-        at = next((i for i, k in enumerate(index) if k is ...), len(index))
-        index[at : at + 1] = [slice(None)] * (self.ndim - used)
+        position = next((i for i, k in enumerate(index) if k is ...), len(index))
+        index[position : position + 1] = [slice(None)] * (self.ndim - used)
         mine, dims, offset, tensors = list(zip(self.shape, self._strides)), [], self._offset, {}
         for k in index:
             if k is None:
@@ -476,7 +476,7 @@ class Tensor:
         return dims, offset, tensors
 
     def _split_index(self, k, left):
-        """Return an index tensor, or one for each axis of a mask."""
+        """Return a list of one index tensor, or one index tensor for each axis of a mask."""
         kind = k.dtype
         check(kind.rank < 2 and kind.name not in ("int8", "int16"), "index_dtype")
         if kind is not bool_:
@@ -487,7 +487,7 @@ class Tensor:
         return k.nonzero().unbind(1)
 
     def _gathered(self, dims, offset, tensors):
-        """Return the indices in the storage, and the shape, of what an index takes."""
+        """Return the storage indices and the shape of the elements that an index selects."""
         if not tensors:
             shape = tuple(n for n, _ in dims)
             return places(shape, tuple(s for _, s in dims), offset), shape
@@ -504,8 +504,8 @@ class Tensor:
         front = [dims[d] for d in rest if together and d < first]
         end = [dims[d] for d in rest][len(front) :]
         before, after = (places(*zip(*part), 0) if part else [0] for part in (front, end))
-        found = [offset + a + b + c for a in before for b in steps for c in after]
-        return found, (*[n for n, _ in front], *common, *[n for n, _ in end])
+        indices = [offset + a + b + c for a in before for b in steps for c in after]
+        return indices, (*[n for n, _ in front], *common, *[n for n, _ in end])
 
     def __getitem__(self, index):
         dims, offset, tensors = self._find(index)
@@ -531,7 +531,7 @@ class Tensor:
         self._write(where, shape, value)
 
     def _write(self, where, shape, value, whole=False):
-        """Put numbers at these indices of the storage."""
+        """Write elements to these storage indices."""
         root = self if self._base is None else self._base
         of = "a view of a leaf" if root is not self else "a leaf"
         leaf = STATE.grad and root._requires and root._node is None
@@ -547,12 +547,12 @@ class Tensor:
         self._storage.version += 1
         if not (STATE.grad and (root._requires or value._requires) and self.dtype.rank > 1):
             return
-        at = root._positions(where)
+        positions = root._positions(where)
 
         def back(g):
             kept = list(g._values())
-            taken = make([kept[i] for i in at], shape, g.dtype)
-            for i in at:
+            taken = make([kept[i] for i in positions], shape, g.dtype)
+            for i in positions:
                 kept[i] = 0.0
             return make(kept, g.shape, g.dtype), unbroadcast(taken, value.shape)
 
@@ -563,7 +563,7 @@ class Tensor:
             self._requires, self._node = True, Node(self, (root,), back, (), "AsStrided")
 
     def _assign(self, value):
-        """Replace all numbers, as an operation in place does."""
+        """Replace all elements in place."""
         if value.shape != self.shape:
             due = broadcast(value.shape, self.shape)
             check(due == self.shape, "in_place_shape", list(self.shape), list(due))
@@ -574,7 +574,7 @@ class Tensor:
 
 
 def _consumed(k):
-    """Return how many axes a part of an index is for."""
+    """Return the number of axes that a part of an index consumes."""
     if isinstance(k, Tensor) and k.dtype is bool_:
         return k.ndim
     return int(not (k is None or k is ... or isinstance(k, bool)))

@@ -8,7 +8,7 @@ from ._errors import not_here
 
 
 class dtype:
-    """The type of the numbers in a tensor. Its kind is b(ool), i(nteger), f(loat) or c(omplex)."""
+    """The element type of a tensor. Its kind is b(ool), i(nteger), f(loat) or c(omplex)."""
 
     def __init__(self, name, kind, itemsize, title):
         self.name, self.kind, self.itemsize, self.title = name, kind, itemsize, title
@@ -29,12 +29,12 @@ class dtype:
     def cast(self, values):
         """Convert Python numbers to this dtype."""
         if self.kind == "i" and any(isinstance(v, float) for v in values):
-            # A processor converts nan and numbers out of range to the least integer.
+            # A CPU converts nan and infinity to the smallest integer.
             values = [v if math.isfinite(v) else -(1 << 63) for v in values]
         return self.fit(list(map(self.number, values)))
 
     def fit(self, values):
-        """Round or wrap numbers of the right kind, so that this dtype can hold them."""
+        """Round or wrap numbers of the right kind to values that this dtype can represent."""
         if self.kind == "i" and values and (min(values) < self.low or max(values) > self.high):
             return [(v - self.low) % (self.high - self.low + 1) + self.low for v in values]
         if self.name == "float32":
@@ -69,7 +69,7 @@ _PAIRS = {(float16, bfloat16): float32, (uint8, int8): int16, (float64, complex6
 
 
 def larger(x, y):
-    """Return the dtype of an operation on two dtypes."""
+    """Return the dtype to which two dtypes are promoted."""
     return _PAIRS.get((x, y)) or _PAIRS.get((y, x)) or max(x, y, key=KINDS.index)
 
 
@@ -82,13 +82,13 @@ def real_of(kind):
 
 
 class STATE:
-    """What all operations share: the default dtype, and whether gradients are recorded."""
+    """Global state: the default dtype, and whether gradients are recorded."""
 
     dtype, grad = float32, True
 
 
 class finfo:
-    """The limits of a dtype of real numbers."""
+    """The limits of a floating-point dtype."""
 
     def __init__(self, dtype=None):
         dtype = dtype or STATE.dtype
@@ -101,7 +101,7 @@ class finfo:
 
 
 class iinfo:
-    """The limits of a dtype of integers."""
+    """The limits of an integer dtype."""
 
     def __init__(self, dtype):
         self.bits, self.min, self.max = 8 * dtype.itemsize, dtype.low, dtype.high
@@ -125,7 +125,7 @@ class Size(tuple):
 
 
 class device:
-    """The processor. There is no other one."""
+    """The CPU, which is the only device."""
 
     def __init__(self, type="cpu", index=None):
         self.type, self.index = str(type).partition(":")[0], index
@@ -152,7 +152,7 @@ class device:
 
 
 class layout:
-    """How the numbers lie in memory."""
+    """The memory layout of a tensor."""
 
     def __repr__(self):
         return "torch.strided"

@@ -10,7 +10,7 @@ from . import functional, init
 
 
 class Parameter(_tensor.Tensor):
-    """A tensor that a module registers and that is trained."""
+    """A trainable tensor that a module registers on assignment."""
 
     def __new__(cls, data=None, requires_grad=True):
         data = torch.empty(0) if data is None else data
@@ -21,14 +21,14 @@ class Parameter(_tensor.Tensor):
 
 
 class Buffer(_tensor.Tensor):
-    """A tensor that a module registers and that is not trained."""
+    """A tensor that a module registers on assignment, but that is not trained."""
 
     def __new__(cls, data, *, persistent=True):
         return object.__new__(cls)._like(data.detach())
 
 
 class Module:
-    """A layer: it finds its parameters, buffers and layers by assignment."""
+    """A layer that registers its parameters, buffers and submodules on assignment."""
 
     training = True
 
@@ -47,7 +47,7 @@ class Module:
             out = out if changed is None else changed
         return out
 
-    # Its parts.
+    # Parameters, buffers and submodules.
 
     def __setattr__(self, name, value):
         for table, (kind, *_) in _TABLES.items():
@@ -145,7 +145,7 @@ class Module:
             module = getattr(module, part)
         return module
 
-    # These methods go through all parts.
+    # Methods that traverse all submodules.
 
     def state_dict(self):
         return {
@@ -211,7 +211,7 @@ class Module:
         return f"{type(self).__name__}({body})"
 
 
-# What belongs in each table: its class, and what an error calls it.
+# The class of the entries of each table, and its names in error messages.
 _TABLES = {
     "_parameters": (Parameter, "parameter", "nn.Parameter"),
     "_modules": (Module, "child module", "nn.Module"),
@@ -233,7 +233,7 @@ class _Handle:
 
 
 class Linear(Module):
-    """Multiply by a matrix."""
+    """Multiply by a matrix and add a bias."""
 
     def __init__(self, in_features, out_features, bias=True, device=None, dtype=None):
         super().__init__()
@@ -313,7 +313,7 @@ class RMSNorm(_Norm):
 
 
 class Dropout(Module):
-    """Set numbers to zero at random while training."""
+    """Set random elements to zero during training."""
 
     def __init__(self, p=0.5, inplace=False):
         super().__init__()
@@ -325,14 +325,14 @@ class Dropout(Module):
 
 
 class Identity(Module):
-    """Change nothing."""
+    """Return the input unchanged."""
 
     def forward(self, input):
         return input
 
 
 def _activation(name, **settings):
-    """Make the layer that calls a function, with one setting at most."""
+    """Create a layer class that calls an activation function with at most one setting."""
 
     def start(self, *given, **named):
         Module.__init__(self)
@@ -380,7 +380,7 @@ class ModuleList(Module):
 
 
 class Sequential(ModuleList):
-    """Layers that run one after the other."""
+    """Layers that run in sequence."""
 
     def __init__(self, *modules):
         named = modules and isinstance(modules[0], dict)
@@ -394,7 +394,7 @@ class Sequential(ModuleList):
 
 
 class ModuleDict(Module):
-    """Layers by name."""
+    """A dictionary of layers."""
 
     def __init__(self, modules=None):
         super().__init__()
@@ -414,7 +414,7 @@ for _name, _layer in list(globals().items()):
 
 
 def _clip_grad_norm_(parameters, max_norm):
-    """Scale the gradients down to a norm."""
+    """Scale the gradients so their total norm is at most `max_norm`; return the original norm."""
     grads = [x.grad for x in parameters if x.grad is not None]
     total = torch.stack([g.norm() for g in grads]).norm()
     for g in grads:

@@ -1,4 +1,4 @@
-"""Functions of layers, written with the operations of tensors."""
+"""Functions of layers, composed of tensor operations."""
 
 import math
 import warnings
@@ -66,7 +66,7 @@ def log_softmax(input, dim=None, _stacklevel=3, dtype=None):
 
 
 def _last(name, x, shape):
-    """Return the last axes, which must have this shape."""
+    """Return the indices of the last axes, which must have the given shape."""
     if not isinstance(shape, list | tuple):
         kind = type(shape).__name__
         raise _errors.error("argument", name, "normalized_shape", 2, "tuple of ints", kind)
@@ -158,7 +158,7 @@ def kl_div(input, target, reduction="mean", log_target=False):
     if log_target:
         out = target.exp() * (target - input)
     else:
-        # 0 log 0 is 0.
+        # By convention, 0 log 0 = 0.
         out = target * torch.where(target == 0, 1.0, target).log() - target * input
     if reduction == "mean":
         warnings.warn(_errors.error("kl_div"), stacklevel=2)
@@ -231,7 +231,7 @@ def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.
     return dropout(weights, dropout_p) @ value
 
 
-# The others are written in Python in PyTorch too.
+# PyTorch implements these functions in C, and the others in Python.
 _IN_C = "linear gelu softplus logsigmoid one_hot cosine_similarity scaled_dot_product_attention"
 for _name, _f in list(globals().items()):
     if callable(_f) and not _name.startswith("_"):

@@ -1,6 +1,6 @@
-"""Figures, each drawn by one call, with an alt text and its numbers as text.
+"""Figures: one call draws each, with an alt text and its values as text.
 
-Nothing here imports matplotlib until a figure is drawn.
+Matplotlib is imported only when a figure is drawn.
 """
 
 from twelve_lab.draw.architecture import plan, without_source

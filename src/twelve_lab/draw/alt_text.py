@@ -1,4 +1,4 @@
-"""Parts of alt texts that several figures share: names, numbers and the shape of a mask."""
+"""Helpers for alt texts: index names, lists of numbers, and the pattern of a mask."""
 
 from collections.abc import Iterable, Sequence
 
@@ -9,15 +9,15 @@ from twelve_lab.show.format import cell_text
 from twelve_lab.show.table import Block
 from twelve_lab.show.wide import full_width, joined, width
 
-LONGEST = 600  # columns of an alt text, so that it can be listened to
+LONGEST = 600  # maximum width of an alt text, in columns: screen readers read it aloud
 
 
 def alt_text(title: str, *versions: str) -> str:
-    """Join the title and the first version that is short enough, or the last version.
+    """Join the title with the first version that is short enough, or with the last version.
 
     Args:
         title: Claim of the figure.
-        versions: Descriptions in whole sentences, the most detailed first.
+        versions: Descriptions in full sentences, most detailed first.
     """
     claim = title if title[-1] in ".?!。？！" else message("{title}.", title=title)
     texts = [full_width(joined(claim, version)) for version in versions]
@@ -25,7 +25,7 @@ def alt_text(title: str, *versions: str) -> str:
 
 
 def index_name(axis: str, name: str) -> str:
-    """Name an index "query 0", or "dog" if it has a word."""
+    """Name an index: "query 0", or its word, such as "dog", if it has one."""
     return f"{axis} {name}" if name.isdigit() else name
 
 
@@ -40,20 +40,20 @@ def column_names(block: Block) -> list[str]:
 
 
 def in_block(block: Block, text: str) -> str:
-    """Write the name of a matrix before a text about it."""
+    """Prefix a text with the title of its matrix, if the matrix has a title."""
     title = block.title[:1].upper() + block.title[1:]
     return f"{title}: {text}" if title else text
 
 
 def number_list(values: Iterable[float]) -> str:
-    """Write numbers with four decimals, separated by commas."""
+    """Format numbers with four decimals, separated by commas."""
     return ", ".join(map(cell_text, values))
 
 
 def true_entries(
     rows: Sequence[Sequence[bool]], row_names: Sequence[str], column_names: Sequence[str]
 ) -> str:
-    """Name the shape of the True entries of a matrix, or list their columns row by row."""
+    """Name the pattern of the True entries of a matrix, or list their columns row by row."""
     cells = torch.tensor(rows)
     shapes = (
         (message("none"), torch.zeros_like(cells)),

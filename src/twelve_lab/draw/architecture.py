@@ -1,4 +1,4 @@
-"""Figures of whole models: stacks of boxes, each with the shape of its output in a run."""
+"""Figures of whole models: stacks of boxes, each labelled with its output shape in a run."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -11,14 +11,14 @@ from twelve_lab.show.wide import left
 from twelve_lab.trace.traced import Traced
 
 WIDTH, HEIGHT, GAP, SIDE = 2.75, 0.34, 0.26, 0.44
-PITCH = HEIGHT + GAP  # from a box to the next
+PITCH = HEIGHT + GAP  # distance from one box to the next
 ENCODER_X, DECODER_X = 0.0, 4.55
-SUM = "+ what went in"  # the box of a residual sum
-NUMBER = 0.24  # from the edge of a box to the middle of its step number
+SUM = "+ what went in"  # label of the box of a residual sum
+NUMBER = 0.24  # from the edge of a box to the centre of its lesson number
 
 
 class Part(NamedTuple):
-    """A box: its words, the tensor that leaves it ("" if it is removed), and its lesson."""
+    """A box: its label, its output tensor ("" if the part is removed), and its lesson."""
 
     words: str
     tensor: str = ""
@@ -27,7 +27,7 @@ class Part(NamedTuple):
 
     @property
     def label(self) -> str:
-        """Return its words in the reader's language."""
+        """Return the label in the reader's language."""
         return declared(self.words)
 
 
@@ -56,24 +56,24 @@ DECODER = (
 def plan(
     trace: Mapping[str, Traced], *, title: str, shared: bool = False, tied: bool = False
 ) -> Drawing:
-    """Draw encoder and decoder side by side, every box with the shape of its output in a run.
+    """Draw encoder and decoder side by side, with the output shape of every box in a run.
 
     Args:
         trace: A run of a pre-norm Transformer.
         title: Claim of the figure.
-        shared: Whether to join the two embeddings by a dashed line: one table for both.
-        tied: Whether to join target embedding and output projection: one matrix for both.
+        shared: Whether the two embeddings share one table; a dashed line joins them.
+        tied: Whether target embedding and output projection are tied; a dashed line joins them.
 
     Returns:
         Two columns, read from top to bottom. The layers have a shaded background; a line
         around each sublayer is the residual connection.
 
     Raises:
-        KeyError: If a tensor of a box is not in the trace.
+        KeyError: If the trace lacks the output tensor of a box.
     """
     canvas = Canvas()
     for name, column, x in (("src ids", ENCODER, ENCODER_X), ("tgt ids", DECODER, DECODER_X)):
-        # The residual connections are on the outer side, away from the arrow of the memory.
+        # Draw the residual connections on the outer side, away from the memory arrow.
         side = -1 if column is ENCODER else 1
         _shade(canvas, column, x, side, trace)
         canvas.text(x + WIDTH / 2, -GAP - 0.1, name, size=12, bold=True)
@@ -122,7 +122,7 @@ def plan(
 
 
 def _list_boxes(parts: Sequence[Part | None], trace: Mapping[str, Traced]) -> str:
-    """List the boxes of a stack, with a shape where it changes."""
+    """List the boxes of a stack; give the shape only where it changes."""
     boxes, before = [], ""
     for part in filter(None, parts):
         shape = str(trace[part.tensor].shape) if part.tensor else before
@@ -134,7 +134,7 @@ def _list_boxes(parts: Sequence[Part | None], trace: Mapping[str, Traced]) -> st
 def _shade(
     canvas: Canvas, column: tuple[Part, ...], x: float, side: int, trace: Mapping[str, Traced]
 ) -> None:
-    """Draw the background of the layers and write their number."""
+    """Shade the background of the layers and label it with the number of layers."""
     rows = [row for row, part in enumerate(column) if ".layers." in part.tensor]
     stack = column[rows[0]].tensor.split(".")[0]
     layers = len({name.split(".")[2] for name in trace if name.startswith(f"{stack}.layers.")})
@@ -170,9 +170,9 @@ BOX_WIDTH, BOX_HEIGHT, BOX_GAP = 2.4, 0.36, 0.3
 BOX_PITCH = BOX_HEIGHT + BOX_GAP
 INDENT = 0.22  # from the edge of a box to its arrow
 COLUMNS = (0.0, 3.1, 6.5)
-# One colour for each row; the first and the last row both hold words.
+# One colour per row. The first and the last row share a colour: both use an embedding table.
 ROW_FILLS = [PART_FILLS[kind] for kind in (1, 3, 0, 5, 4, 2, 1)]
-CROSS, LAST_NORM = 3, 5  # rows
+CROSS, LAST_NORM = 3, 5  # row indices
 
 
 def _merge_sums(column: Sequence[Part]) -> list[Part]:
@@ -203,19 +203,19 @@ STACKS = {
 def without_source(
     trace: Mapping[str, Traced], sister: Mapping[str, Traced], *, title: str
 ) -> Drawing:
-    """Draw encoder and decoder, and beside them the single stack of a decoder-only model.
+    """Draw encoder and decoder beside the single stack of a decoder-only model.
 
     Args:
         trace: A run of a pre-norm Transformer.
-        sister: A run of a decoder-only model with a tied table.
+        sister: A run of a decoder-only model with tied weights.
         title: Claim of the figure.
 
     Returns:
-        Three columns, read from top to bottom, each box with the shape of its output. Each kind of
-        part has a colour. Removed parts have dashed frames, exchanged parts have thick ones.
+        Three columns, read from top to bottom. Each box shows its output shape; each kind of part
+        has a colour. Removed parts have dashed frames, and swapped parts have thick frames.
 
     Raises:
-        KeyError: If a tensor of a box is not in its run.
+        KeyError: If a run lacks the output tensor of a box.
     """
     canvas = Canvas()
     runs = dict(zip(STACKS, (trace, trace, sister), strict=True))
@@ -250,7 +250,7 @@ def without_source(
 def _draw_stack(
     canvas: Canvas, x: float, parts: Sequence[Part | None], trace: Mapping[str, Traced]
 ) -> list[str]:
-    """Draw one column; return its lines for the summary."""
+    """Draw one column; return its summary lines."""
     middle, right, above, lines = x + BOX_WIDTH / 2, x + BOX_WIDTH, -BOX_GAP, []
     for row, part in enumerate(parts):
         if part is None:
@@ -266,7 +266,7 @@ def _draw_stack(
             canvas.text(middle + 0.1, height, part.label, size=SMALL_SIZE, ground=PAPER)
             continue
         line = 2.4 if part.exchanged else 1.0
-        # At the side, so that it does not cross the words of removed boxes.
+        # Draw the arrow at the side: in the middle it would cross the labels of removed boxes.
         canvas.arrow((x + INDENT, above), (x + INDENT, top))
         canvas.box(x, top, BOX_WIDTH, BOX_HEIGHT, fill=ROW_FILLS[row], edge=INK, line=line)
         canvas.text(middle, height, part.label)

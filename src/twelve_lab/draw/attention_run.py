@@ -1,4 +1,4 @@
-"""The tensors of one attention layer in a run, for the figures that follow one query."""
+"""Tensors of one attention layer in a run, for figures that follow one query."""
 
 from collections.abc import Mapping
 
@@ -11,7 +11,7 @@ from twelve_lab.trace.traced import Traced
 
 
 class AttentionRun:
-    """Reads one sentence of one attention layer.
+    """The tensors of one sentence in one attention layer.
 
     Attributes:
         word: Name of the query.
@@ -21,7 +21,7 @@ class AttentionRun:
     def __init__(
         self, trace: Mapping[str, Traced], path: str, batch: int, query: int, labels: Labels | None
     ):
-        """Look up the weights, which name the query and the keys.
+        """Read the attention weights, and name the query and the keys.
 
         Args:
             trace: The run.
@@ -31,7 +31,7 @@ class AttentionRun:
             labels: Names instead of indices, for query and key.
 
         Raises:
-            ValueError: If the run has no such query, or its weights have other axes.
+            ValueError: If batch or query is out of range, or the weights have unexpected axes.
         """
         self.trace, self.batch = trace, batch
         self.prefix = f"{path}." if path else ""
@@ -48,20 +48,20 @@ class AttentionRun:
         self.keys = [index_name("key", name) for name in table.names_along(3, (batch, 0))]
 
     def entry(self, name: str) -> Traced:
-        """Find a traced tensor of the layer."""
+        """Return a traced tensor of the layer."""
         return self.trace[self.prefix + name]
 
     def values(self, name: str) -> Tensor:
-        """Return the numbers of the sentence in a tensor of the layer."""
+        """Return the slice of a layer's tensor that belongs to the sentence."""
         return as_plain_tensor(self.entry(name).value)[self.batch]
 
     def has(self, name: str) -> bool:
-        """Tell whether the layer computed a tensor."""
+        """Return whether the layer computed a tensor."""
         return self.prefix + name in self.trace
 
 
 def check_sizes(sizes: Mapping[str, int], largest: Mapping[str, int]) -> None:
-    """Raise a ValueError if a size is larger than what fits on a page."""
+    """Raise a ValueError if a size exceeds what fits on a page."""
     if any(size > largest[axis] for axis, size in sizes.items()):
         got, most = (
             ", ".join(f"{axis}={size}" for axis, size in each.items()) for each in (sizes, largest)
@@ -70,11 +70,11 @@ def check_sizes(sizes: Mapping[str, int], largest: Mapping[str, int]) -> None:
 
 
 def check_same(name: str, got: Tensor, formula: str, expected: Tensor) -> None:
-    """Raise a ValueError if numbers do not follow from those before them, as with dropout."""
+    """Raise a ValueError if a tensor differs from its expected values, as with dropout."""
     if got.shape != expected.shape or not torch.allclose(got, expected, atol=1e-5):
         raise ValueError(f"{name} must be {formula}, {numbers(expected)}, got {numbers(got)}")
 
 
 def numbers(values: Tensor) -> str:
-    """Write a vector with four decimals."""
+    """Format a vector with four decimals."""
     return number_list(values.tolist())

@@ -1,4 +1,4 @@
-"""Figure of normalization: which numbers of a tensor are averaged together."""
+"""Figure of normalization: which elements of a tensor are averaged together."""
 
 import string
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ from twelve_lab.show.format import cell_text, format_number
 from twelve_lab.show.palette import PART_FILLS
 from twelve_lab.show.table import MAX_SHOWN, Labels, Table, Value
 
-PER_LINE = 8  # means on one line
+PER_LINE = 8  # means per line
 
 
 def groups(
@@ -27,20 +27,22 @@ def groups(
     title: str,
     labels: Labels | None = None,
 ) -> Drawing:
-    """Draw a tensor once for each method: numbers with one mean share a letter and a shade.
+    """Draw a tensor once per method; elements averaged together share a letter and a shade.
 
     Args:
-        x: A tensor of two or three axes, a nested list, or a trace entry, which brings its axes.
-        axes: Axis names, as "batch seq d_model".
-        averaged: Name of the method -> the axes it averages over, as "d_model" or "batch seq".
+        x: A tensor of two or three axes, a nested list, or a trace entry, which has its own axes.
+        axes: Axis names, such as "batch seq d_model".
+        averaged: Method name -> the axes it averages over, such as "d_model" or "batch seq".
         title: Claim of the figure.
         labels: Names instead of indices: axis -> one per index, or one list per sentence.
 
     Returns:
-        A drawing with one panel per method: its numbers with letters, then the mean per letter.
+        A drawing with one panel per method: the elements with their letters, then the mean of
+        each letter.
 
     Raises:
-        ValueError: If averaged is empty, names an axis that x does not have, or x is too large.
+        ValueError: If averaged is empty, names an axis that x lacks, or makes more than 26 means;
+            or if x is too large.
     """
     table = Table.of(x, axes, labels)
     _check(table, averaged or {})
@@ -89,7 +91,7 @@ def _check(table: Table, averaged: Mapping[str, str]) -> None:
 
 
 def _group(table: Table, over: list[str]) -> tuple[Tensor, Tensor]:
-    """Number the groups from 0, for every element, and compute the mean of each group."""
+    """Return the group number of every element, starting at 0, and the mean of each group."""
     dims = [position for position, axis in enumerate(table.axes) if axis in over]
     means = table.values.double().mean(dims, keepdim=True)
     numbers = torch.arange(means.numel(), device="cpu").view_as(means)
@@ -99,12 +101,12 @@ def _group(table: Table, over: list[str]) -> tuple[Tensor, Tensor]:
 def _cell(value: Value, group: int) -> Cell:
     is_whole = isinstance(value, float) and value.is_integer()
     text = cell_text(int(value) if is_whole else value)
-    *shades, _ = PART_FILLS  # the last one is white
+    *shades, _ = PART_FILLS  # the last fill is white
     return Cell(f"{string.ascii_uppercase[group]}  {text}", shades[group % len(shades)])
 
 
 def _draw_means(canvas: Canvas, means: list[float], y: float) -> float:
-    """Write the mean of each letter; return the lower edge."""
+    """Draw the mean of each letter; return the lower edge."""
     cells = [_cell(mean, group) for group, mean in enumerate(means)]
     grids = []
     for start in range(0, len(means), PER_LINE):

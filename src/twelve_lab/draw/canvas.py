@@ -1,4 +1,4 @@
-"""A drawing area in inches, x to the right and y down, that grows with its contents.
+"""Drawing area in inches, with x to the right and y down, that grows with its contents.
 
 Text never scales with the picture, so lengths in inches and sizes in points stay in proportion.
 """
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MARGIN = 0.12
-# Points. The smallest letters have an x-height of 8 pixels at 100 dpi, 4 at half the size.
+# In points. The smallest text has an x-height of 8 pixels at 100 dpi, and 4 at half size.
 TEXT_SIZE, SMALL_SIZE = 11, 10.5
 TICK = 0.06  # length of the ends of a bracket
 DASHES = {
@@ -48,7 +48,7 @@ def _width_of_line(line: str, size: float, bold: bool) -> float:
 
 
 class Canvas:
-    """Draw boxes, lines, brackets and text at positions in inches.
+    """A canvas for boxes, lines, brackets and text at positions in inches.
 
     Attributes:
         bottom: Lower edge of the drawing so far.
@@ -61,17 +61,17 @@ class Canvas:
         self._right = self.bottom = -math.inf
 
     def width_of(self, text: str, size: float = TEXT_SIZE, *, bold: bool = False) -> float:
-        """Measure the longest line of a text in inches."""
+        """Return the width of the longest line of a text, in inches."""
         return max(_width_of_line(line, size, bold) for line in text.split("\n"))
 
     def text(
         self, x: float, y: float, text: str, *, size: float = TEXT_SIZE, align: str = "center",
         bold: bool = False, colour: str = INK, ground: str = "", gid: str | None = None,
     ) -> None:  # fmt: skip
-        """Write text centred vertically on y; `ground` is its background colour, if any."""
+        """Draw text centred vertically on y; `ground` is its background colour, if any."""
         if not text:
             return
-        # Imported here and below, so that the lab loads without matplotlib.
+        # Import matplotlib lazily, here and below: the lab must load without it.
         from matplotlib.text import Text
 
         background = {"facecolor": ground, "edgecolor": "none", "pad": 1.2} if ground else None
@@ -88,7 +88,7 @@ class Canvas:
         self, x: float, y: float, width: float, height: float, *, fill: str = PAPER,
         edge: str = QUIET, line: float = 0.6, hatched: bool = False,
     ) -> None:  # fmt: skip
-        """Draw a rectangle by its upper left corner; `fill="none"` leaves a frame."""
+        """Draw a rectangle with its upper left corner at (x, y); `fill="none"` draws a frame."""
         from matplotlib.patches import Rectangle
 
         style = {"facecolor": fill, "edgecolor": edge, "linewidth": line}
@@ -114,18 +114,18 @@ class Canvas:
         self._grow(*points)
 
     def dot(self, x: float, y: float, *, size: float = 6) -> None:
-        """Draw a dot, its size in points."""
+        """Draw a dot; `size` is its diameter in points."""
         from matplotlib.lines import Line2D
 
         self._artists.append(Line2D([x], [y], marker="o", markersize=size, color=INK, zorder=3))
 
     def patch(self, patch: Artist, *corners: Point) -> None:
-        """Draw a matplotlib patch that lies between two corners."""
+        """Draw a matplotlib patch, and extend the canvas to the corners."""
         self._artists.append(patch)
         self._grow(*corners)
 
     def arrow(self, *points: Point, width: float = 1.2) -> None:
-        """Draw an arrow through points: a line to the last but one, then the arrow."""
+        """Draw an arrow through points; only the last segment has an arrowhead."""
         from matplotlib.patches import FancyArrowPatch
 
         if len(points) > 2:
@@ -137,13 +137,13 @@ class Canvas:
         self._grow(*points)
 
     def bracket(self, axis: str, start: Point, end: Point, side: str) -> None:
-        """Draw the bracket of an axis along a line, with its ends toward the cells.
+        """Draw the bracket of an axis along a line, with its ends pointing toward the cells.
 
         Args:
             axis: Axis that determines colour and line style.
             start: First end.
             end: Second end.
-            side: Side of the cells: "left", "right", "top" or "bottom".
+            side: Side of the cells that the bracket is on: "left", "right", "top" or "bottom".
         """
         style = axis_style(axis)
         dx, dy = _TOWARD_CELLS[side]
@@ -157,7 +157,7 @@ class Canvas:
             self.line(inner, colour=style.colour, width=width)
 
     def wrap(self, text: str) -> str:
-        """Break text into lines no wider than the drawing, or than 6.5 inches if it is narrow."""
+        """Break text into lines no wider than the drawing or 6.5 inches, whichever is larger."""
         room = max(self._right - self._left, 6.5)
         lines = [""]
         for word in parts(" ".join(text.split())):
@@ -169,19 +169,19 @@ class Canvas:
         return "\n".join(lines)
 
     def finish(self, title: str, summary: str, *descriptions: str) -> Drawing:
-        """Return the drawing, cut to size.
+        """Return the drawing, cropped to its contents.
 
         Args:
             title: Claim of the figure.
-            summary: Numbers of the picture as text.
-            descriptions: Texts for the alt text, the most detailed first. The first that is short
-                enough follows the title.
+            summary: Values in the picture, as text.
+            descriptions: Candidates for the alt text, most detailed first. The first candidate
+                that is short enough follows the title.
         """
         edges = self._left - MARGIN, self._top - MARGIN, self._right + MARGIN, self.bottom + MARGIN
         return Drawing(self.sized(*edges), title, alt_text(title, *descriptions), summary)
 
     def sized(self, left: float, top: float, right: float, bottom: float) -> Figure:
-        """Return the figure between four edges, in inches."""
+        """Return the figure cropped to four edges, in inches."""
         from matplotlib.figure import Figure
 
         figure = Figure(figsize=(right - left, bottom - top), dpi=DPI, facecolor=PAPER)

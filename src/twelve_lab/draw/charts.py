@@ -16,10 +16,10 @@ from twelve_lab.show.palette import CURVE_STYLES, INK, PART_FILLS, QUIET
 from twelve_lab.show.table import as_plain_tensor
 
 WIDTH, HEIGHT = 5.2, 3.0
-PRINTED = 9  # x values for which the summary gives the curves
+PRINTED = 9  # number of x values in the summary
 SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 BAR_WIDTH, BAR_GAP = 5.8, 0.16
-NOTE = 0.26  # room under a bar for the names of parts that are too short for them
+NOTE = 0.26  # room under a bar for labels that do not fit inside it
 
 
 def curves(
@@ -32,20 +32,20 @@ def curves(
     log: bool = False,
     summary: str | None = None,
 ) -> Drawing:
-    """Draw curves over a common x axis, each with its own dashes and its name at its end.
+    """Draw curves over a common x axis, each with its own dash pattern and its name at the end.
 
     Args:
-        lines: Name -> the values, one for each x; at most six.
+        lines: Curve name -> values, one per x; at most six curves.
         title: Claim of the figure.
-        x: Positions of the values; 0, 1, 2 ... by default.
+        x: The x values; 0, 1, 2, ... by default.
         x_label: Name of the x axis.
         y_label: Name of the y axis.
         log: Whether the y axis is logarithmic.
-        summary: Text instead of the values, if they differ between machines.
+        summary: Text that replaces the values if they differ between machines.
 
     Raises:
-        ValueError: If there are no lines or more than six, the lengths differ, a value is not
-            finite, or it is not positive on a logarithmic axis.
+        ValueError: If there are no curves or more than six, a curve has fewer than 2 values or not
+            one per x, a value is not finite, or a value is not positive on a logarithmic axis.
     """
     values = {name: as_plain_tensor(line).double().tolist() for name, line in lines.items()}
     if not 1 <= len(values) <= len(CURVE_STYLES):
@@ -128,7 +128,7 @@ def _draw_scales(
 
 
 def _draw_curves(canvas: Canvas, curves: Mapping[str, Sequence[Point]]) -> None:
-    """Draw curves, with the name of each beside its end. Names keep a distance from each other."""
+    """Draw curves, each labelled at its end; the labels are spaced so they do not overlap."""
     styles = dict(zip(curves, CURVE_STYLES, strict=False))
     for name, points in curves.items():
         colour, dashes = styles[name]
@@ -157,7 +157,7 @@ def _course(name: str, xs: Sequence[float], line: Sequence[float], write: Any) -
 
 
 def _in_short(value: float) -> str:
-    """Write a number of any magnitude with two significant digits, as 7,100 or 1e-15."""
+    """Format a number with two significant digits, such as 7,100 or 1e-15."""
     text = f"{value:.2g}"
     return f"{float(text):,.0f}" if "e+" in text else text
 
@@ -165,7 +165,7 @@ def _in_short(value: float) -> str:
 def _values_at(
     xs: Sequence[float], values: Mapping[str, Sequence[float]], x_label: str, *, log: bool
 ) -> str:
-    """Print the curves at a few x, in columns."""
+    """Format a table of the curves at a few x values."""
     few = min(PRINTED, len(xs))
     chosen = sorted({round(i * (len(xs) - 1) / (few - 1)) for i in range(few)})
     write = (lambda value: f"{value:.1e}") if log else format_number
@@ -179,19 +179,19 @@ def _values_at(
 
 
 def bars(bars: Mapping[str, Mapping[str, float]], *, title: str, unit: str = "") -> Drawing:
-    """Draw stacked horizontal bars, one below the other, all to one scale.
+    """Draw stacked horizontal bars, one below the other, all to the same scale.
 
     Args:
-        bars: Name of the bar -> name of the part -> its length, not negative.
+        bars: Bar name -> part name -> length, which must not be negative.
         title: Claim of the figure.
         unit: Unit of the lengths.
 
     Returns:
-        Each part with its name and length, below the bar where the part is too short for them.
-        The total is at the end of the bar.
+        Bars whose parts are labelled with name and length. A label that does not fit inside its
+        part is below the bar. The total is at the end of the bar.
 
     Raises:
-        ValueError: If there is no bar, or a part is negative or not finite.
+        ValueError: If no part is longer than 0, or a length is negative or not finite.
     """
     for name, parts in bars.items():
         for part, length in parts.items():
@@ -233,9 +233,9 @@ def _count(length: float) -> str:
 def _labels(
     canvas: Canvas, bars: Mapping[str, Mapping[str, float]], scale: float
 ) -> list[list[str]]:
-    """Write name and length of each part on as few lines as fit into its box, "" if none do.
+    """Format the label of each part on as few lines as fit into its box, or "" if none fit.
 
-    If a label needs several lines, the length has a line of its own in every box.
+    If any label needs several lines, the length has its own line in every box.
     """
 
     def fitting(part: str, length: float, first: int) -> str:

@@ -1,4 +1,4 @@
-"""Figure of an influence map: which output moves when which token is replaced."""
+"""Figure of an influence map: which outputs move when a token is replaced."""
 
 import re
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from twelve_lab.show.table import Table, as_plain_tensor, is_nested
 
 CELL_WIDTH, CELL_HEIGHT = 0.5, 0.38
 NAME_HEIGHT = 0.25
-BETWEEN = 0.2  # from one map to the next
+BETWEEN = 0.2  # gap between two maps
 
 
 def influence(
@@ -32,20 +32,21 @@ def influence(
     """Draw which outputs (rows) move when an input token (column) is replaced.
 
     Args:
-        grid: Result of `lab.influence`, or booleans with one row per output position of every
-            sentence and one column per input token.
-        row_labels: Output positions: one list, or one list per sentence. A common beginning of
-            the labels of a sentence, as in "tgt cat" and "tgt fish", is written once. Words
-            before a colon, as in "no mask: batch 0 cat", name one of several maps.
-        column_labels: Input tokens, likewise.
+        grid: Result of `lab.influence`, or a boolean matrix with one row per output position of
+            every sentence and one column per input token.
+        row_labels: Labels of the output positions: one list, or one list per sentence. A prefix
+            that all labels of a sentence share, as in "tgt cat" and "tgt fish", is printed once.
+            Words before a colon, as in "no mask: batch 0 cat", name one of several maps.
+        column_labels: Labels of the input tokens, in the same format.
         title: Claim of the figure.
         batch: Number of sentences of equal length, if the labels are one flat list.
 
     Returns:
-        A dot where the output moves. Thick lines separate the sentences, gaps separate the maps.
+        A grid with a dot where an output moves. Thick lines separate the sentences, and gaps
+        separate the maps.
 
     Raises:
-        ValueError: If flat labels do not make `batch` sentences of equal length.
+        ValueError: If flat labels cannot be split into `batch` sentences of equal length.
     """
     result = grid
     grid = as_plain_tensor(getattr(result, "grid", result)).bool()
@@ -75,7 +76,7 @@ def influence(
 
 
 class Sentence(NamedTuple):
-    """The labels of one sentence: in full, and split into map, common beginning and rest."""
+    """Labels of one sentence: in full, and split into map name, common prefix and rest."""
 
     labels: list[str]
     of_map: str
@@ -84,7 +85,7 @@ class Sentence(NamedTuple):
 
 
 def _side(labels: Any, of_result: Any, size: int, batch: int) -> list[Sentence]:
-    """Group the labels of one side by sentence, and split them."""
+    """Group the labels of one axis by sentence, and split off their prefixes."""
     names = labels if labels is not None else range(size) if of_result is None else of_result
     if is_nested(names):
         sentences = [list(map(str, sentence)) for sentence in names]
@@ -97,7 +98,7 @@ def _side(labels: Any, of_result: Any, size: int, batch: int) -> list[Sentence]:
             )
         flat = list(map(str, names))
         sentences = [flat[i * length : (i + 1) * length] for i in range(batch)]
-    if labels is None:  # "out 0,1" becomes "out 1": its sentence is named above
+    if labels is None:  # "out 0,1" becomes "out 1": the heading names the sentence
         return [
             Sentence(names, "", f"batch {i}", [re.sub(r"\b\d+,", "", name) for name in names])
             for i, names in enumerate(sentences)
@@ -106,7 +107,7 @@ def _side(labels: Any, of_result: Any, size: int, batch: int) -> list[Sentence]:
 
 
 def _split(labels: list[str], default: str) -> Sentence:
-    """Split labels into map, the words they all begin with, and the rest."""
+    """Split labels into map name, common prefix and rest."""
     words = [label.split() for label in labels]
     same = takewhile(lambda column: len(set(column)) == 1, zip(*words, strict=False))
     shared = min(len(list(same)) * (len(labels) > 1), min(map(len, words)) - 1)
@@ -120,7 +121,7 @@ def _words(sentences: list[Sentence]) -> list[str]:
 
 
 def _draw_maps(canvas: Canvas, grid: Tensor, rows: list[Sentence], columns: list[Sentence]) -> None:
-    """Draw the maps one below the other from (0, 0), with the names to the left and above."""
+    """Draw the maps one below the other from (0, 0), with labels to the left and above."""
     column_words, row_words = _words(columns), _words(rows)
     width = max(CELL_WIDTH, *(canvas.width_of(word) + 0.14 for word in column_words))
     names = max(map(canvas.width_of, row_words)) + 2 * GAP
@@ -154,7 +155,7 @@ def _draw_maps(canvas: Canvas, grid: Tensor, rows: list[Sentence], columns: list
 
 
 def _room(canvas: Canvas, names: list[str]) -> float:
-    """Measure a column of bold names, with its distance from the next."""
+    """Return the width of a column of bold names, including the gap to the next column."""
     widest = max(canvas.width_of(name, bold=True) for name in names)
     return widest + 2 * GAP if widest else 0.0
 
@@ -163,7 +164,7 @@ def _draw_map(
     canvas: Canvas, grid: Tensor, rows: list[Sentence], columns: list[Sentence],
     width: float, top: float,
 ) -> float:  # fmt: skip
-    """Draw the cells of one map, the names of its rows and its thick lines; return the bottom."""
+    """Draw the cells, row labels and thick lines of one map; return its lower edge."""
     right, bottom = width * grid.shape[1], top + CELL_HEIGHT * grid.shape[0]
     for i, row in enumerate(grid.tolist()):
         for j, is_moved in enumerate(row):
@@ -183,12 +184,12 @@ def _draw_map(
 
 
 def _ends(sentences: list[Sentence]) -> list[int]:
-    """List where each sentence ends."""
+    """Return the end index of each sentence."""
     return list(accumulate(len(sentence.words) for sentence in sentences))
 
 
 def _spans(sentences: list[Sentence]) -> list[tuple[int, int, str]]:
-    """List (start, end, head), merged for neighbours with the same head."""
+    """Return (start, end, head) of each sentence; merge neighbours with the same head."""
     spans, start = [], 0
     for head, group in groupby(sentences, key=lambda sentence: sentence.head):
         end = start + len(_words(list(group)))
@@ -198,7 +199,7 @@ def _spans(sentences: list[Sentence]) -> list[tuple[int, int, str]]:
 
 
 def _dots(grid: Tensor, rows: list[Sentence], columns: list[Sentence]) -> str:
-    """Describe the dots of each pair of sentences that has any; equal descriptions are merged."""
+    """Describe the dots of each pair of sentences that has any; merge equal descriptions."""
     pairs: dict[str, list[str]] = {}
     widths = [len(sentence.words) for sentence in columns]
     bands = grid.split([len(sentence.words) for sentence in rows], 0)

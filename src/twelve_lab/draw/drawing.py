@@ -1,4 +1,4 @@
-"""A finished figure with its alt text and its numbers."""
+"""A finished figure with its alt text and its values."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ class Picture(NamedTuple):
 
 
 def stored(data: Mapping[str, str]) -> Picture | None:
-    """Read the picture in an output of a cell, or return None.
+    """Parse the picture in a cell output; return None if there is no picture.
 
     Args:
-        data: Data of the output: MIME type -> content.
+        data: Output data: MIME type -> content.
     """
     match = STORED.fullmatch(data.get("text/html", ""))
     return Picture(html.unescape(match[1]), html.unescape(match[2]), match[3]) if match else None
@@ -48,7 +48,7 @@ def stored(data: Mapping[str, str]) -> Picture | None:
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Drawing:
-    """A figure in a notebook, with its title above it and its numbers folded below it.
+    """A figure in a notebook, with its title above and its values in a collapsed section below.
 
     The title wraps on a phone, where a wide picture scrolls. Screen readers and nbval cannot read
     the picture, but they can read the text.
@@ -60,9 +60,9 @@ class Drawing:
         figure: The matplotlib figure, which pyplot does not manage.
         title: Claim of the figure.
         alt: Alt text of the picture.
-        summary: Numbers of the picture as text.
-        frame: HTML of the part of the live page that follows, if any. The picture remains where
-            frames are not shown: on paper and in untrusted notebooks.
+        summary: Values in the picture, as text.
+        frame: HTML of an iframe below the picture with a part of the live page, if any. The
+            picture remains where iframes are not shown: on paper and in untrusted notebooks.
     """
 
     figure: Figure
@@ -76,12 +76,12 @@ class Drawing:
         return self.alt
 
     def svg(self) -> str:
-        """Write the figure as SVG."""
+        """Return the figure as SVG."""
         return to_svg(self.figure)
 
     def html(self) -> str:
-        """Write the title and the figure as HTML elements."""
-        # The SVG has no double quotes; "#" would end the data of the URL.
+        """Return the title and the figure as HTML elements."""
+        # The SVG has no double quotes. A "#" would end the data of the URL.
         source = DATA + self.svg().replace("#", "%23")
         title, alt = html.escape(self.title), html.escape(self.alt)
         return (
@@ -90,7 +90,7 @@ class Drawing:
         )
 
     def save(self, path: str | Path) -> None:
-        """Write the figure to an SVG file with its text as description.
+        """Save the figure as an SVG file, with its text as the description.
 
         Raises:
             ValueError: If the name does not end in .svg.
@@ -103,7 +103,7 @@ class Drawing:
         Path(path).write_text(f"{described}\n", encoding="utf-8", newline="\n")
 
     def text(self) -> str:
-        """Write the alt text, wrapped, and the numbers below it."""
+        """Return the wrapped alt text, followed by the summary."""
         return fill(message("Figure: {alt}", alt=self.alt), 100) + f"\n{self.summary}"
 
     def _ipython_display_(self) -> None:
@@ -121,11 +121,11 @@ class Drawing:
 
 
 def live(part: str, still: Drawing) -> Drawing:
-    """Show a drawing, and below it a part of the live page.
+    """Return a drawing with a part of the live page below it.
 
     Args:
         part: Name of the part, one of `twelve_lab.explorer.parts.PARTS`, such as "query" or "mask".
-        still: The drawing.
+        still: The static drawing.
 
     Raises:
         ValueError: If there is no such part.

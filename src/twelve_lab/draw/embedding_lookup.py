@@ -1,4 +1,4 @@
-"""Figure of the embedding: ids pick rows of a table."""
+"""Figure of the embedding: ids select rows of a table."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -16,15 +16,15 @@ from twelve_lab.show.show import largest_magnitude
 from twelve_lab.show.table import Table, as_plain_tensor
 
 BETWEEN = 1.0  # room for the arrows between two columns
-APART = 0.35  # between the sentences
-NAMES = 0.2  # from the names of the rows to the table, with the bracket between them
+APART = 0.35  # gap between the sentences
+NAMES = 0.2  # gap between row names and table, with room for the bracket
 
 
 def lookup(ids: Any, table: Any, *, title: str, vocabulary: Sequence[str]) -> Drawing:
-    """Draw how ids pick rows of the embedding table.
+    """Draw how ids select rows of the embedding table.
 
     Args:
-        ids: The sentences, (batch, src).
+        ids: Token ids of the sentences, (batch, src).
         table: The embedding table, (vocab, d_model).
         title: Claim of the figure.
         vocabulary: The word of each row of the table.
@@ -71,7 +71,7 @@ def lookup(ids: Any, table: Any, *, title: str, vocabulary: Sequence[str]) -> Dr
 def _place(
     canvas: Canvas, ids: Tensor, rows: Table, result: Table
 ) -> tuple[list[Grid], Grid, list[Grid]]:
-    """Draw the ids to the left, the table in the middle, the vectors to the right."""
+    """Draw the ids on the left, the table in the middle, and the vectors on the right."""
     paint = signed_paint(largest_magnitude(rows))
     asked = [
         Grid(canvas, block, lambda token: Cell(str(token), bold=True),
@@ -105,7 +105,7 @@ def _place(
 
 
 def _name_rows(canvas: Canvas, table: Grid, rows: Table) -> float:
-    """Write the names of the rows outside the bracket, for arrows to end at; return their width."""
+    """Draw the row names outside the bracket, where the arrows end; return their width."""
     x = table.left - NAMES / 2
     canvas.bracket("vocab", (x, table.top), (x, table.bottom), "left")
     names = rows.labels["vocab"]

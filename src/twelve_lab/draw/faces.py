@@ -1,4 +1,4 @@
-"""The faces of cat, dog and fish on a canvas, each beside its word."""
+"""Faces of cat, dog and fish on a canvas, each beside its word."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
     from twelve_lab.draw.canvas import Canvas
 
-FACE = 0.22  # inches, a little more than the letters
-BESIDE = 0.06  # from a face to its word
+FACE = 0.22  # in inches; slightly larger than the letters
+BESIDE = 0.06  # gap between a face and its word
 ROOM = FACE + BESIDE
 
 
 def name_width(canvas: Canvas, name: str, size: float = TEXT_SIZE) -> float:
-    """Measure a label, including the face of its word if it has one.
+    """Return the width of a label, including the face of its word, if any.
 
     Args:
         canvas: Canvas of the label.
@@ -31,7 +31,7 @@ def name_width(canvas: Canvas, name: str, size: float = TEXT_SIZE) -> float:
 
 
 def word_of(name: str) -> str:
-    """Return the word of a label that may begin with its id, as "1 cat"."""
+    """Return the word of a label that may begin with its id, such as "1 cat"."""
     return name.lstrip("0123456789").strip()
 
 
@@ -39,11 +39,11 @@ def draw_face(canvas: Canvas, name: str, x: float, y: float, size: float = FACE)
     """Draw the face of a word, if it has one.
 
     Args:
-        canvas: Where to draw.
+        canvas: Canvas to draw on.
         name: The label.
         x: Left edge of the face.
-        y: Height of its middle.
-        size: Its width and height, in inches.
+        y: Vertical centre of the face.
+        size: Width and height of the face, in inches.
     """
     from matplotlib.patches import PathPatch
 
@@ -61,15 +61,15 @@ def _as_path(text: str, corner: tuple[float, float], unit: float) -> Path:
 
     Args:
         text: Absolute commands, each followed by its numbers.
-        corner: Where the origin is.
-        unit: Length of 1.
+        corner: Position of the origin.
+        unit: Length of one unit of the path, in inches.
     """
     from matplotlib.path import Path
 
     codes = {"M": Path.MOVETO, "L": Path.LINETO, "C": Path.CURVE4, "Z": Path.CLOSEPOLY}
     points, segments = [], []
     for command, numbers in re.findall(r"([MLCZ])([^MLCZ]*)", text):
-        # Z has no point of its own; Path ignores the one that it wants.
+        # Z has no coordinates. Path needs a point for it, but ignores the value.
         values = [unit * float(number) for number in numbers.split()] or [0.0, 0.0]
         pairs = zip(values[::2], values[1::2], strict=True)
         points += [(corner[0] + x, corner[1] + y) for x, y in pairs]

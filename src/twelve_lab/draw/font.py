@@ -1,7 +1,7 @@
-"""The fonts of the figures: DejaVu Sans, and for Chinese a part of Noto Sans CJK SC.
+"""Fonts of the figures: DejaVu Sans, and a subset of Noto Sans CJK SC for Chinese.
 
-The part holds the characters of the translated figures: `python -m tools.translate font` writes it.
-Its licence, the SIL Open Font License, lies beside it.
+The subset covers the characters of the translated figures: `python -m tools.translate font`
+creates it. Its licence, the SIL Open Font License, is in the same folder.
 """
 
 from dataclasses import replace
@@ -13,10 +13,10 @@ CHINESE = Path(__file__).with_name("NotoSansCJKsc-part.otf")
 
 
 def families(text: str) -> list[str]:
-    """List the font families of a text, in the order in which a glyph is looked up.
+    """Return the font families for a text, in the order in which glyphs are looked up.
 
     Args:
-        text: The text. Only one with Chinese characters needs the second font.
+        text: The text. Only Chinese characters need the second font.
     """
     return [LATIN] if all(sign < "\u2e80" for sign in text) else [LATIN, _chinese()]
 
@@ -27,5 +27,5 @@ def _chinese() -> str:
 
     fontManager.addfont(CHINESE)
     regular = fontManager.ttflist[-1]
-    fontManager.ttflist.append(replace(regular, weight=700))  # bold text has the same letters
+    fontManager.ttflist.append(replace(regular, weight=700))  # bold text uses the same glyphs
     return regular.name

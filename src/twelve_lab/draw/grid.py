@@ -1,4 +1,4 @@
-"""Matrices on a canvas: cells with numbers, beside the brackets of their axes."""
+"""Matrices on a canvas: cells with numbers, and brackets for the axes."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -15,7 +15,7 @@ GAP = 0.1
 
 
 class Cell(NamedTuple):
-    """What one cell shows."""
+    """Content and style of one cell."""
 
     text: str
     fill: str = PAPER
@@ -28,18 +28,18 @@ Paint = Callable[[Value], Cell]
 
 
 def without_rows(block: Block) -> Block:
-    """Drop the names beside a matrix, if a neighbour shows them."""
+    """Remove the row axis and the row names, for a matrix whose neighbour shows them."""
     return replace(block, row_axis="", row_names=[""] * len(block.row_names))
 
 
 def bare(block: Block) -> Block:
-    """Drop the names beside and above a matrix."""
+    """Remove both axes and the names of rows and columns."""
     no_columns = [""] * len(block.column_names)
     return replace(without_rows(block), column_axis="", column_names=no_columns)
 
 
 def _with_bold_largest(cells: list[Cell], values: list[Value]) -> list[Cell]:
-    """Make the largest number of a row bold, if it is unique as printed."""
+    """Make the largest number of a row bold, if no other cell prints the same text."""
     numbers = [value for value in values if isinstance(value, float)]
     texts = [cell.text for cell in cells]
     if not numbers:
@@ -66,19 +66,19 @@ class Grid:
         named: bool = True,
         bold_largest: bool = False,
     ):
-        """Measure the matrix; `draw` puts it on the canvas.
+        """Measure the matrix; `draw` draws it on the canvas.
 
         Args:
             canvas: Canvas of the matrix.
             block: Numbers and their labels.
-            paint: How one value becomes a cell.
+            paint: Function that maps a value to a cell.
             notes: axis -> words added to its name, such as "asks".
             size: Size of the text, in points.
-            title: Written above the matrix.
-            cell_height: In inches.
-            cell_width: In inches; by default, the width of the longest number or name.
-            named: Whether the row axis shows its name; its bracket stays in any case.
-            bold_largest: Whether the largest number of each row is bold.
+            title: Title above the matrix.
+            cell_height: Height of a cell, in inches.
+            cell_width: Width of a cell, in inches; by default, it fits every number and name.
+            named: Whether to show the name of the row axis; its bracket is always drawn.
+            bold_largest: Whether to make the largest number of each row bold.
         """
         self.canvas, self.block, self.size, self.title = canvas, block, size, title
         self.cells = [[paint(value) for value in row] for row in block.rows]
@@ -132,7 +132,7 @@ class Grid:
 
     @property
     def height(self) -> float:
-        """Return the height with everything above the cells."""
+        """Return the height of the cells and of everything above them."""
         return self.margin_top + self.cell_height * len(self.cells)
 
     @property
@@ -146,21 +146,21 @@ class Grid:
         return self.top + self.cell_height * len(self.cells)
 
     def centre(self, i: int, j: int) -> tuple[float, float]:
-        """Return the middle of a cell."""
+        """Return the centre of a cell."""
         return self.left + (j + 0.5) * self.cell_width, self.row_middle(i)
 
     def row_middle(self, i: int) -> float:
-        """Return the height of the middle of a row."""
+        """Return the y coordinate of the centre of a row."""
         return self.top + (i + 0.5) * self.cell_height
 
     def draw(self, x: float, y: float) -> Self:
-        """Draw with the upper left corner of everything at (x, y)."""
+        """Draw the matrix and its labels with the upper left corner at (x, y)."""
         if self.title:
             self.canvas.text(x, y + LINE / 2, self.title, size=self.size, align="left", bold=True)
         return self.draw_cells_at(x + self.margin_left, y + self.margin_top)
 
     def draw_cells_at(self, x: float, y: float) -> Self:
-        """Draw with the upper left corner of the cells at (x, y)."""
+        """Draw the matrix with the upper left corner of its cells at (x, y)."""
         self.left, self.top = x, y
         for i, row in enumerate(self.cells):
             for j, cell in enumerate(row):
@@ -175,7 +175,7 @@ class Grid:
         return self
 
     def frame(self, i: int, j: int, rows: int = 1, columns: int = 1) -> None:
-        """Put a thick frame around some cells."""
+        """Draw a thick frame around a block of cells."""
         x, y = self.left + j * self.cell_width, self.top + i * self.cell_height
         size = columns * self.cell_width, rows * self.cell_height
         self.canvas.box(x, y, *size, fill="none", edge=INK, line=2.4)
@@ -198,7 +198,7 @@ class Grid:
             widths = [name_width(self.canvas, name, self.size) for name in self.column_names]
             for j, (name, width) in enumerate(zip(self.column_names, widths, strict=True)):
                 x = self.centre(0, j)[0]
-                # Columns are not widened for a face.
+                # Columns are not widened to make room for a face.
                 if word_of(name) in FACES and max(widths) <= self.cell_width:
                     draw_face(self.canvas, name, x - width / 2, y - LINE / 2)
                     x += ROOM / 2
@@ -222,12 +222,12 @@ def number_grid(
     column_names: Sequence[str] | None = None,
     **style: Any,
 ) -> Grid:
-    """Prepare a matrix without column axis, whose rows may have names.
+    """Create a matrix without a column axis, with optional row names.
 
     Args:
         canvas: Canvas of the matrix.
         rows: The numbers.
-        paint: How one value becomes a cell.
+        paint: Function that maps a value to a cell.
         row_axis: Axis of the bracket beside the rows, if any.
         row_names: Names of the rows.
         column_names: Names of the columns.
@@ -239,10 +239,10 @@ def number_grid(
 
 
 def widen(grids: Sequence[Grid], *names: str) -> None:
-    """Give several matrices the same measures: those of the widest.
+    """Set measures of several matrices to the largest among them.
 
     Args:
-        grids: The matrices.
+        grids: The matrices, modified in place.
         names: Measures: "cell_width", "names_width" or "title_width".
     """
     for name in names:

@@ -22,33 +22,33 @@ from twelve_lab.trace.traced import Traced
 
 # Larger sizes are too wide or too high for one page.
 LARGEST = {"key": 4, "d_model": 4, "d_k": 3, "d_v": 3, "head*d_k": 4, "head*d_v": 4}
-HEIGHT = 0.31  # of a cell
-BAR = 0.86  # width of a weight of 1
-STEP = 0.31  # between two columns: room for an arrow
+HEIGHT = 0.31  # height of a cell
+BAR = 0.86  # width of the bar of weight 1
+STEP = 0.31  # gap between two columns, with room for an arrow
 LAST_STEP = 0.7  # room for the arrow before the output
-APART = 0.18  # between two heads
-BRANCH = 0.28  # from the line along the lanes to the lanes
-CLEAR = 0.04  # from an arrow to what it joins
-ASIDE = 0.24  # from an edge, where an arrow comes and goes, to a name
+APART = 0.18  # gap between two heads
+BRANCH = 0.28  # gap between the lanes and the line beside them
+CLEAR = 0.04  # gap between an arrow and the matrix it touches
+ASIDE = 0.24  # from an edge to a name, with room for an arrow
 BRACKET = 0.08  # from a bracket to its cells
 CAPTION = LINE + BRACKET + 0.04  # a name and the bracket below it
 HEADER = 2 * LINE + 0.06
 
 
 class Head(NamedTuple):
-    """What one head computes for one query."""
+    """Tensors that one head computes for one query."""
 
     query: Tensor  # d_k
     keys: Tensor  # key, d_k
     match: Tensor  # key
-    scores: Tensor  # key; -inf where a key is hidden
+    scores: Tensor  # key; -inf where a key is masked
     weights: Tensor  # key
     values: Tensor  # key, d_v
     context: Tensor  # d_v
 
 
 class Run(NamedTuple):
-    """What the layer computes for one query."""
+    """Tensors that the layer computes for one query."""
 
     word: str
     keys: list[str]
@@ -67,25 +67,25 @@ def heads(
     query: int = 0,
     labels: Labels | None = None,
 ) -> Drawing:
-    """Draw attention for one query, from left to right, one lane for each head.
+    """Draw attention for one query from left to right, with one lane per head.
 
     Args:
-        trace: A run of a multi-head attention, which keeps its operations.
-        path: The layer, as "encoder.layers.0.self_attention"; "" if it ran alone.
+        trace: A run of multi-head attention that keeps its operations.
+        path: Name of the layer, such as "encoder.layers.0.self_attention"; "" if it ran alone.
         title: Claim of the figure.
         batch: Index of the sentence.
         query: Position of the query.
         labels: Names instead of indices, for query and key.
 
     Returns:
-        The input row and its query; for each key its numbers, the match, the score, the weight as
-        a bar, and its value; the weighted sum of the values. Several heads are merged and
-        multiplied by W_O. A hidden key has the score -inf and is crossed out.
+        The input row and its query. Each key has a row with its vector, the match, the score, the
+        weight as a bar, and its value. The weighted sum of the values follows. Several heads are
+        merged and multiplied by W_O. A masked key has score -inf and is crossed out.
 
     Raises:
         KeyError: If a tensor of the layer is not in the trace.
-        ValueError: If the run is too large to be printed or has no such query, or scores, weights,
-            context or merged do not follow from the tensors before them, as in a run with dropout.
+        ValueError: If the run does not fit on a page or has no such query, or if scores, weights,
+            context or merged do not follow from the preceding tensors, as in a run with dropout.
     """
     run = _read(AttentionRun(trace, path, batch, query, labels), query)
     _check(run)
@@ -95,14 +95,14 @@ def heads(
 
 
 def _read(layer: AttentionRun, query: int) -> Run:
-    """Read the numbers of one query."""
+    """Read the tensors of one query."""
     scores = "masked_scores" if layer.has("masked_scores") else "scores"
     names = ("query_heads", "key_heads", scores, "weights", "value_heads", "context")
     heads = [
         Head(q[query], k, k @ q[query], s[query], w[query], v, c[query])
         for q, k, s, w, v, c in zip(*map(layer.values, names), strict=True)
     ]
-    # The input of the projection is traced under another name for each layer.
+    # The trace names the input of the projection differently for each layer.
     inputs = layer.entry("projected_query").explain(layer.batch, query, 0).inputs
     x = [element.value for element in inputs if element.name == inputs[0].name]
     merged, output = (layer.values(name)[query] for name in ("merged", "output"))
@@ -111,7 +111,7 @@ def _read(layer: AttentionRun, query: int) -> Run:
 
 
 def _check(run: Run) -> None:
-    """Check that the figure fits on a page, and that each number follows from those before it."""
+    """Check that the figure fits on a page, and that each tensor follows from earlier tensors."""
     d_k, d_v, count = len(run.heads[0].query), len(run.heads[0].context), len(run.heads)
     sizes = {"key": len(run.keys), "d_model": max(len(run.x), len(run.output)), "d_k": d_k,
              "d_v": d_v, "head*d_k": count * d_k, "head*d_v": count * d_v}  # fmt: skip
@@ -121,7 +121,7 @@ def _check(run: Run) -> None:
         hidden = head.scores == -math.inf
         scaled = (head.match / math.sqrt(d_k)).masked_fill(hidden, -math.inf)
         check_same(f"heads: scores {of_head}", head.scores, "query · key / √d_k", scaled)
-        # A query without visible keys has no weights and no context.
+        # If all keys are masked, the weights are 0 instead of NaN.
         weights = torch.zeros_like(head.weights) if hidden.all() else head.scores.softmax(-1)
         check_same(f"heads: weights {of_head}", head.weights, "the softmax of its scores", weights)
         context = head.weights @ head.values
@@ -131,7 +131,7 @@ def _check(run: Run) -> None:
 
 
 def _summary(run: Run) -> str:
-    """Print every number of the picture."""
+    """Format every number in the picture."""
     first, several = run.heads[0], len(run.heads) > 1
     columns = [*_columns("key", first.query), "match", "score", "weight"]
     columns += _columns("value", first.context)
@@ -148,7 +148,7 @@ def _summary(run: Run) -> str:
         message("{word} asks", word=run.word),
         f"x        {numbers(run.x)}",
         f"query    {queries}",
-        *printed.splitlines()[1:],  # the first line, of sizes, repeats the names
+        *printed.splitlines()[1:],  # without the first line: its sizes repeat the names
         f"{'merged ' if several else 'context'}  {numbers(run.merged)}",
         *([f"output   {numbers(run.output)}"] if several else []),
     ])  # fmt: skip
@@ -159,7 +159,7 @@ def _columns(name: str, row: Tensor) -> list[str]:
 
 
 def _describe(run: Run) -> tuple[str, str]:
-    """Describe input, heads and output: with all numbers, or with the largest weights."""
+    """Describe the run twice: with all numbers, and with only the largest weights."""
     lanes = [_describe_head(head, run.keys) for head in run.heads]
     x = numbers(run.x)
     if len(run.heads) == 1:
@@ -196,7 +196,7 @@ def _describe_head(head: Head, keys: Sequence[str]) -> str:
 
 
 class _Sheet:
-    """The canvas, and the left edge of each column."""
+    """The canvas and the left edge of each column."""
 
     def __init__(self, canvas: Canvas, run: Run):
         self.canvas, self.run = canvas, run
@@ -209,7 +209,7 @@ class _Sheet:
         d_k, d_v = len(run.heads[0].query), len(run.heads[0].context)
         # A query and a context of one number each fit beside the keys.
         self.beside = d_k == d_v == 1
-        # A line along the lanes leads to their queries.
+        # A line beside the lanes leads to their queries.
         self.is_branching = self.beside or len(run.heads) > 1
         widths = {
             "query": (self.cell + STEP) * self.beside,
@@ -227,7 +227,7 @@ class _Sheet:
             self.left |= {"query": self.left["key"], "context": self.left["value"]}
 
     def row(self, values: Tensor, x: float, y: float, caption: str = "", axis: str = "") -> Grid:
-        """Draw a vector, above it its name and the bracket of its axis."""
+        """Draw a vector, with its name and the bracket of its axis above."""
         grid = self.grid(values[None], x, y)
         if caption:
             over = grid.top - BRACKET
@@ -237,7 +237,7 @@ class _Sheet:
         return grid
 
     def grid(self, values: Tensor, x: float, y: float, keys: Sequence[str] = ()) -> Grid:
-        """Draw a matrix, whose rows may have the names of the keys."""
+        """Draw a matrix, with the names of the keys beside its rows if `keys` is set."""
         grid = number_grid(
             self.canvas, values.tolist(), self.paint, row_axis="key" * bool(keys), row_names=keys,
             cell_height=HEIGHT, cell_width=self.cell,
@@ -246,7 +246,7 @@ class _Sheet:
 
 
 def _draw(canvas: Canvas, run: Run) -> None:
-    """Draw the input row, the lanes below it, and how several lanes are merged."""
+    """Draw the input row, the lanes below it, and the merge if there are several lanes."""
     sheet, several = _Sheet(canvas, run), len(run.heads) > 1
     x = -BRANCH - ASIDE if sheet.is_branching else sheet.left["query"]
     source = sheet.row(run.x, x, 0.0, message("x of {word}", word=run.word), "d_model")
@@ -298,7 +298,7 @@ def _draw_head(sheet: _Sheet, head: Head, number: int, y: float) -> tuple[Grid, 
 
 
 def _draw_columns(sheet: _Sheet, head: Head, y: float) -> tuple[Grid, Grid]:
-    """Draw match, score, weight as a bar, and value, one row for each key."""
+    """Draw key, match, score, weight bar and value, with one row per key."""
     canvas, left = sheet.canvas, sheet.left
     key = sheet.grid(head.keys, left["key"], y, sheet.run.keys)
     sheet.grid(head.match[:, None], left["match"], y)
@@ -317,13 +317,13 @@ def _draw_columns(sheet: _Sheet, head: Head, y: float) -> tuple[Grid, Grid]:
 
 
 def _point_down(canvas: Canvas, start: Grid, end: Grid) -> None:
-    """Draw an arrow from the left of a matrix down to the bracket of another."""
+    """Draw an arrow from the left end of a matrix down to the bracket of another."""
     x = start.left + ASIDE / 2
     canvas.arrow((x, start.bottom + CLEAR), (x, end.top - BRACKET - CLEAR))
 
 
 def _name_columns(sheet: _Sheet, y: float) -> None:
-    """Write above a lane the operation of each column, in bold, and its result."""
+    """Label each column above a lane with its operation, in bold, and its result."""
     above, below = y - 1.5 * LINE - 0.05, y - 0.5 * LINE - 0.05
     width = len(sheet.run.heads[0].query)
     columns = {
@@ -359,7 +359,7 @@ def _lead_in(sheet: _Sheet, source: Grid, queries: Sequence[Grid]) -> None:
 
 
 def _merge(sheet: _Sheet, contexts: Sequence[Grid]) -> None:
-    """Put the contexts side by side and multiply them by W_O."""
+    """Draw the contexts side by side, and their product with W_O."""
     canvas, run = sheet.canvas, sheet.run
     around, turn = sheet.left["end"] + BRANCH, canvas.bottom + 0.14
     top = turn + 0.08 + CAPTION

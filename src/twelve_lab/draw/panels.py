@@ -1,4 +1,4 @@
-"""The matrices of a tensor side by side, and how values become cells."""
+"""Matrices of a tensor side by side, and the functions that map values to cells."""
 
 import math
 from itertools import groupby
@@ -11,29 +11,29 @@ from twelve_lab.show.palette import PAPER, SHADE, signed_fill, weight_fill
 from twelve_lab.show.table import Block, Table, Value
 
 MAX_WIDTH = 9.0
-MOST = 100_000  # numbers; the text of the figure is made from all of them
-SIDE = 0.1  # from a bracket around a matrix to the matrix
+MOST = 100_000  # elements; the text of the figure is computed from all of them
+SIDE = 0.1  # gap between a matrix and the brackets around it
 BETWEEN = 0.16
 
 
 def draw_panels(
     canvas: Canvas, table: Table, paint: Paint, *, left: float = 0.0, top: float = 0.0, **style: Any
 ) -> list[Grid]:
-    """Draw every matrix of a tensor in its brackets, one line for each outer index.
+    """Draw every matrix of a tensor within brackets, with one line per outer index.
 
     Args:
-        canvas: Where to draw.
+        canvas: Canvas to draw on.
         table: The tensor and its names.
-        paint: How one value becomes a cell.
+        paint: Function that maps a value to a cell.
         left: Left edge.
         top: Upper edge.
         style: Further arguments of `Grid`.
 
     Returns:
-        The matrices, in order.
+        The drawn matrices, in order.
 
     Raises:
-        ValueError: If the tensor has no numbers, or too many.
+        ValueError: If the tensor is empty or too large.
     """
     shape = tuple(table.values.shape)
     if not 0 < math.prod(shape) <= MOST:
@@ -54,7 +54,7 @@ def draw_panels(
 
 
 def _heading(table: Table, block: Block) -> str:
-    """Name a matrix: "batch 0, head 1", but "stage: untrained" where the index has a word."""
+    """Format the title of a matrix: "batch 0, head 1", or "stage: untrained" for a named index."""
     parts = []
     for axis, name in zip(table.axes, block.names, strict=False):
         word = name.removeprefix(axis).strip()
@@ -66,9 +66,9 @@ def _heading(table: Table, block: Block) -> str:
 def _draw_group(
     canvas: Canvas, grids: list[Grid], left: float, y: float, inner: str, outer: str
 ) -> float:
-    """Draw the matrices of one outer index, on as many lines as they need; return the bottom.
+    """Draw the matrices of one outer index on as many lines as needed; return the lower edge.
 
-    The row axis is named once on each line; the other matrices show only its bracket.
+    The first matrix of each line names the row axis; the others show only its bracket.
     """
     start = SIDE if outer else 0.0
     around = 2 * SIDE if inner else 0.0
@@ -97,7 +97,7 @@ def _draw_group(
 
 
 def _fit(grids: list[Grid], first: float, around: float, space: float) -> int:
-    """Count the matrices per line. Row names are shared if all matrices then fit on one line."""
+    """Return the number of matrices per line; share row names if all then fit on one line."""
 
     def fitting() -> int:
         room = max(grid.width for grid in grids[1:] or grids) + around
@@ -123,7 +123,7 @@ def _enclose(canvas: Canvas, axis: str, x0: float, x1: float, y0: float, y1: flo
 
 
 def signed_paint(limit: float, decimals: int = 4) -> Paint:
-    """Print each number on a shade of red or blue; -inf and hidden cells are crossed out."""
+    """Return a function that shades numbers red or blue, and crosses out -inf and False."""
 
     def paint(value: Value) -> Cell:
         text = cell_text(value, decimals)
@@ -138,13 +138,13 @@ def signed_paint(limit: float, decimals: int = 4) -> Paint:
 
 
 def weight_paint(value: Value, decimals: int = 4) -> Cell:
-    """Print each attention weight on a shade of grey."""
+    """Shade an attention weight in grey."""
     text = cell_text(value, decimals)
     return Cell(text, weight_fill(value)) if isinstance(value, float) else Cell(text)
 
 
 def mask_paint(value: Value) -> Cell:
-    """Draw a tick where the mask is True and a hatched cross where it is False."""
+    """Show a tick for True and a cross for False."""
     if value is None:
         return Cell(cell_text(value))
     return Cell("✓", bold=True, larger=4) if value else Cell("", SHADE, hatched=True)

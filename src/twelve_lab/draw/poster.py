@@ -1,4 +1,4 @@
-"""The poster: every number of a walk through the Transformer on one sheet of A2."""
+"""Poster: every number of a walk through the Transformer, on one A2 sheet."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ NUMBER, NAME, SMALL, HEADING = 8.0, 8.5, 7.5, 12.0  # points
 CELL, ROW = 0.5, 0.195
 WEIGHT = 0.3  # width of a weight, which has few digits
 LINE = 0.132  # height of a line above a tensor
-BETWEEN = 0.05  # between two sentences
-BELOW = 0.13  # from a row of tensors to the next
+BETWEEN = 0.05  # gap between two sentences
+BELOW = 0.13  # gap between two rows of tensors
 LABELS = 0.55  # room for the words to the left of a tensor
 TITLE = "Twelve\nNumbers"
 SUBTITLE = "Every number of one walk through a Transformer"
@@ -42,7 +42,7 @@ THREADS = "Each thread is one number of a word read, in the encoder. Further rig
 FACE = 0.17
 
 LAYER = "encoder.layers.0"
-# At each station of the encoder, the offset of a thread is the value of its number.
+# Stations of the encoder. The offset of a thread at a station is the value of its number there.
 STATIONS = {
     "src_embedding.vectors": "vectors",
     "src_input": "+ position",
@@ -64,7 +64,7 @@ Rows = list[list[float]]
 
 
 class Box(NamedTuple):
-    """Edges of the numbers of a tensor."""
+    """Bounding box of the entries of a tensor."""
 
     left: float
     top: float
@@ -78,14 +78,14 @@ class Item(NamedTuple):
     names: Sequence[str]
     notes: Sequence[str]  # lines below the names
     blocks: list[Rows]
-    ids: Iterable[str] = ()  # of the numbers in the order of drawing, as "logits[0]"
+    ids: Iterable[str] = ()  # of the numbers, in drawing order, such as "logits[0]"
     axes: Sequence[str] = ()  # of rows and columns
     width: float = CELL
     decimals: int = 4
     paint: Paint = lambda value, largest: palette.PAPER
     words: str = ""  # the axis whose words are on the left
     rows: str = ""  # one letter to the left of each row
-    columns: Sequence[str] = ()  # words above the columns, whose largest number is bold
+    columns: Sequence[str] = ()  # words above the columns; the largest number of each row is bold
 
     @property
     def margin(self) -> float:
@@ -100,14 +100,14 @@ class Item(NamedTuple):
 
 
 class _Sheet(Canvas):
-    """A canvas for one run; `x` and `y` are where the next station begins."""
+    """A canvas for one run; the next station begins at (`x`, `y`)."""
 
     def __init__(self, trace: Mapping[str, Any]) -> None:
         super().__init__()
         self.trace, self.x, self.y = trace, LEFT, TOP
 
     def band(self, number: str, title: str, prefix: str = "") -> None:
-        """Draw the heading of a station: lesson, title and prefix of its names."""
+        """Draw the heading of a station: lesson number, title and prefix of its tensor names."""
         x, middle = self.x, self.y + 0.125
         self.box(x, self.y, COLUMN, 0.25, fill=palette.NAVY, edge="none", line=0)
         bold = {"size": HEADING, "align": "left", "bold": True}
@@ -126,7 +126,7 @@ class _Sheet(Canvas):
     def tensor(
         self, name: str, formula: str, *others: str, short: Sequence[str] = (), **style: Any
     ) -> Item:
-        """Prepare a tensor of two sentences of two words; `others` have the same numbers."""
+        """Prepare a tensor of two sentences of two words; the tensors `others` are equal to it."""
         values, axes = as_plain_tensor(self.trace[name].value), self.trace[name].axes
         ids = zip(*(self._ids(other) for other in (name, *others)), strict=True)
         return Item(
@@ -144,7 +144,7 @@ class _Sheet(Canvas):
         return [f"{name}[{i}]" for i in index.flatten().tolist()]
 
     def row(self, *items: Item) -> list[Box]:
-        """Draw tensors side by side; return the edges of their numbers."""
+        """Draw tensors side by side; return the edges of their cells."""
         x, boxes = self.x, []
         top = self.y + max(item.height for item in items)
         rooms = [self._room(item) for item in items]
@@ -192,7 +192,7 @@ class _Sheet(Canvas):
         return box
 
     def numbers(self, item: Item, x: float, y: float) -> Box:
-        """Draw the cells of an item by its upper left corner."""
+        """Draw the cells of an item with the upper left corner at (x, y)."""
         largest, ids, top = _largest(item.blocks), iter(item.ids), y
         for block in item.blocks:
             for values in block:
@@ -214,7 +214,7 @@ class _Sheet(Canvas):
         self, name: str, formula: str, keys: Sequence[Sequence[str]] = (),
         paint: Paint = palette.signed_fill,
     ) -> None:  # fmt: skip
-        """Draw scores or weights, the heads of both sentences side by side."""
+        """Draw scores or weights, with the heads of both sentences side by side."""
         values, x, y = as_plain_tensor(self.trace[name].value), self.x + LABELS, self.y
         word = name.rsplit(".", 1)[-1]
         self.text(x, y + LINE / 2, word, size=NAME, align="left", bold=True)
@@ -245,20 +245,20 @@ def _largest(blocks: list[Rows]) -> float:
 
 
 def _weights(name: str, matrix: Any, bias: Any = None, **style: Any) -> Item:
-    """Prepare weights as in y = x W + b, on white because they are not computed."""
+    """Prepare the weights of y = x W + b, on white because they are parameters."""
     notes = [f"({len(matrix)}, {len(matrix[0])})", ""]
     blocks = [matrix, *([[bias]] if bias else [])]
     return Item([name], notes, blocks, **{"width": WEIGHT, "decimals": 1, **style})
 
 
 def poster(trace: Mapping[str, Any]) -> Figure:
-    """Draw every number of a run of the running example, the encoder beside the decoder.
+    """Draw every number of a run on the running example, with the encoder beside the decoder.
 
     Args:
         trace: A pre-norm run with 3 heads; its entries have a value and axes.
 
     Returns:
-        A matplotlib figure of the size of A2.
+        A matplotlib figure of A2 size.
     """
     sheet = _Sheet(trace)
     sheet.box(0, 0, WIDTH, HEIGHT, fill=palette.IVORY, edge="none", line=0)
@@ -270,7 +270,7 @@ def poster(trace: Mapping[str, Any]) -> Figure:
 
 
 def save_poster(trace: Mapping[str, Any], file: Path) -> None:
-    """Write the poster as SVG or PDF, by the suffix of the file.
+    """Save the poster as SVG or PDF, depending on the file suffix.
 
     Args:
         trace: The run.
@@ -284,7 +284,7 @@ def save_poster(trace: Mapping[str, Any], file: Path) -> None:
     if file.suffix not in (".svg", ".pdf"):
         raise ValueError(f"save_poster: file must end in .svg or .pdf, got {file}")
     figure, written = poster(trace), io.BytesIO()
-    # Text stays text in an embedded font; without a date the file is reproducible.
+    # Keep text as text in an embedded font; omit the date, so the file is reproducible.
     style = {"svg.fonttype": "none", "svg.hashsalt": "poster", "pdf.fonttype": 42}
     dated = {"Date": None} if file.suffix == ".svg" else {"CreationDate": None}
     with mpl.rc_context(style):
@@ -295,7 +295,7 @@ def save_poster(trace: Mapping[str, Any], file: Path) -> None:
 
 
 def _with_fonts(svg: bytes) -> bytes:
-    """Embed the glyphs of an SVG as fonts."""
+    """Embed in an SVG the font glyphs that its text uses."""
     from fontTools.subset import Options, Subsetter
     from fontTools.ttLib import TTFont
     from matplotlib.font_manager import FontProperties, findfont
@@ -319,7 +319,7 @@ def _with_fonts(svg: bytes) -> bytes:
 
 
 def _embed(sheet: _Sheet, axis: str, positional: str) -> None:
-    """Draw ids, table and positions."""
+    """Draw ids, embedding table and positions."""
     sheet.band("02, 03", "Look up a vector for each word, add its position")
     ids = {"src": example.src, "tgt": example.tgt}[axis].unsqueeze(-1).tolist()
     sheet.row(
@@ -408,7 +408,7 @@ def _draw_encoder(sheet: _Sheet) -> Box:
 
 
 def _draw_decoder(sheet: _Sheet) -> tuple[Box, float]:
-    """Draw the decoder in two columns; return the memory's keys and where the first column ends."""
+    """Draw the decoder in two columns; return the memory keys and the end of the first column."""
     layer = "decoder.layers.0"
     sheet.x, sheet.y = MIDDLE, MIDDLE_TOP
     _embed(sheet, "tgt", "positional_encoding#2")
@@ -435,7 +435,7 @@ def _draw_decoder(sheet: _Sheet) -> tuple[Box, float]:
 
 
 def _draw_answers(sheet: _Sheet, logits: Box) -> None:
-    """Write the predicted words beside the logits, what is right, and the loss below."""
+    """Draw the predicted words beside the logits, the verdict on each, and the loss below."""
     scores, x, y = as_plain_tensor(sheet.trace["logits"].value), logits.right, logits.top + ROW / 2
     for sentence, labels in zip(scores.argmax(-1).tolist(), example.labels.tolist(), strict=True):
         for token, label in zip(sentence, labels, strict=True):
@@ -468,7 +468,7 @@ def _lead(sheet: _Sheet, memory: Box, keys: Box, written: float) -> None:
 
 
 def _draw_way(sheet: _Sheet, points: list[tuple[float, float]], colour: str) -> None:
-    """Draw a thick line with the head of an arrow that points to the right."""
+    """Draw a thick line that ends in an arrowhead pointing right."""
     from matplotlib.patches import Polygon
 
     sheet.line(points, colour=colour, width=5)
@@ -489,13 +489,13 @@ def _draw_title(sheet: _Sheet) -> None:
 
 
 def _draw_threads(sheet: _Sheet, across: tuple[float, float], down: tuple[float, float]) -> None:
-    """Draw the twelve numbers as threads, whose tangents are vertical at each station."""
+    """Draw the twelve numbers as threads that are vertical at each station."""
     from matplotlib.patches import PathPatch
     from matplotlib.path import Path as Line
 
     stations = [as_plain_tensor(sheet.trace[name].value).flatten() for name in STATIONS]
     step = (down[1] - down[0]) / (len(stations) - 1)
-    # A gap after each word and a wider gap between sentences.
+    # Leave a gap after each word, and a wider gap between sentences.
     offsets = [number + 0.9 * (number // 3 + number // 6) for number in range(12)]
     for number, (offset, values) in enumerate(
         zip(offsets, torch.stack(stations, 1).tolist(), strict=True)
@@ -519,7 +519,7 @@ def _draw_threads(sheet: _Sheet, across: tuple[float, float], down: tuple[float,
 
 
 def _draw_legend(sheet: _Sheet, y: float) -> None:
-    """Explain brackets, colours and white cells."""
+    """Draw the legend of brackets, colours and white cells."""
     axes = {
         "batch": "the two sentences", "src": "a word that is read", "tgt": "a word that is written",
         "d_model": "a feature of a word", "head": "a head", "d_k": "a feature of a head",

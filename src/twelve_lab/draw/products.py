@@ -16,7 +16,7 @@ from twelve_lab.show.format import format_number, format_tensor
 from twelve_lab.show.show import largest_magnitude
 from twelve_lab.show.table import Labels, Table, as_plain_tensor
 
-SPREAD = 0.36  # between the matrices: room for an arrow
+SPREAD = 0.36  # gap between the matrices, with room for an arrow
 
 
 def matmul(
@@ -30,20 +30,20 @@ def matmul(
     highlight: tuple[int, int] = (0, 0),
     labels: Labels | None = None,
 ) -> Drawing:
-    """Draw a matrix product: A on the left, B above, each product where row and column cross.
+    """Draw a matrix product: A on the left, B above, each element where its row and column meet.
 
     Args:
         a: The left matrix, (row, inner).
         b: The right matrix, (inner, column).
         product: Their product; computed by default.
-        axes: Names of the three axes, as "query d_k key".
+        axes: Names of the three axes, such as "query d_k key".
         title: Claim of the figure.
         names: Names of the three matrices.
-        highlight: Index of the product that is framed and written out as a sum.
+        highlight: Index of the element to frame and to write out as a sum.
         labels: axis -> names instead of indices.
 
     Raises:
-        ValueError: If the sizes do not fit, product is not a @ b, or axes does not have three
+        ValueError: If the sizes do not match, product is not a @ b, or axes does not have three
             names.
     """
     if len(axes.split()) != 3:
@@ -101,7 +101,7 @@ def _checked_product(a: Tensor, b: Tensor, product: Any) -> Tensor:
 
 
 def _is_attention(table: Table) -> bool:
-    """Tell whether the rows are attention weights: not negative, with sum 1."""
+    """Return whether the rows are attention weights: non-negative, with sum 1."""
     values = table.values.double()
     sums = values.sum(-1)
     return (
@@ -112,7 +112,7 @@ def _is_attention(table: Table) -> bool:
 
 
 def _place(canvas: Canvas, tables: Sequence[Table], names: Sequence[str]) -> list[Grid]:
-    """Draw A lower left, B upper right, and the product where they meet."""
+    """Draw A at the lower left, B at the upper right, and the product where they meet."""
     blocks = [next(table.blocks(elide=False)) for table in tables]
     paints = [weight_paint if _is_attention(table) else signed_paint(largest_magnitude(table))
               for table in tables]  # fmt: skip

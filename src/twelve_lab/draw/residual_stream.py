@@ -18,15 +18,15 @@ from twelve_lab.show.palette import INK, SHADE, SPOTLIGHT
 from twelve_lab.show.table import Labels, Table
 from twelve_lab.trace.traced import Traced
 
-CELL = 0.3  # the height of a number
+CELL = 0.3  # height of a cell
 RISE = 0.35  # room for an arrow up or down
-BEFORE, AFTER = 0.3, 0.36  # before and after the output of a sublayer
+BEFORE, AFTER = 0.3, 0.36  # gaps before and after the output of a sublayer
 NORM = 0.6  # room for an arrow along the stream, with its label
 BAND = 0.1  # from the columns of the stream to the edge of their background
 BOX, PADDING = 0.5, 0.12
 PLUS, PLUS_SIZE = 0.13, 20  # half the width of the plus sign in inches, and its size in points
-APART = 0.35  # between two lanes
-STREAM = 2.4  # how thick the stream is, in points
+APART = 0.35  # gap between two lanes
+STREAM = 2.4  # line width of the stream, in points
 
 
 def stream(
@@ -43,24 +43,25 @@ def stream(
     """Draw the residual stream of a token: each sublayer reads the stream and adds to it.
 
     Args:
-        trace: A run of a Transformer, or several.
-        layer: Name of the layer, as "encoder.layers.0".
+        trace: A run of a Transformer, or several runs.
+        layer: Name of the layer, such as "encoder.layers.0".
         title: Claim of the figure.
         batch: Index of the sentence.
-        position: Position of the token, or several: each has its own lane, in each run.
-        sublayers: Name of a sublayer, as "self_attention" -> the words in its box; by default,
-            all sublayers, under their names.
+        position: Position of the token, or several positions. Each position has its own lane for
+            each run.
+        sublayers: Sublayer name, such as "self_attention" -> label of its box; by default, all
+            sublayers with their names as labels.
         last_norm: Whether to include the norm at the end of the stack.
         labels: Words instead of indices, for "src" and "tgt".
 
     Returns:
-        The stream from left to right on a shaded background, the sublayers above it. Each
-        attention lists the positions to which any of its heads gives weight.
+        The stream from left to right on a shaded background, with the sublayers above it. Each
+        attention sublayer lists the positions that any of its heads attends to.
 
     Raises:
         KeyError: If a tensor of the stream is not in the run.
         ValueError: If the sentence or position does not exist, no sublayer is selected, a residual
-            sum is not input plus output, or the last norm has another input.
+            sum is not input plus output, or the last norm does not read the end of the stream.
     """
     runs = [trace] if isinstance(trace, Mapping) else list(trace)
     positions = [position] if isinstance(position, int) else list(position)
@@ -102,10 +103,10 @@ def _draw_lanes(canvas: Canvas, lanes: list[Stream]) -> None:
 
 
 class _Painter:
-    """Draws one lane: the stream below, the sublayers above it."""
+    """Painter of one lane: the stream at the bottom, the sublayers above it."""
 
     def __init__(self, canvas: Canvas, lane: Stream, paint: Paint, cell: float, *, is_first: bool):
-        """Measure the lane; the first lane of a line names the axis of the features."""
+        """Measure the lane; only the first lane of a line names the feature axis."""
         self.canvas, self.lane, self.paint, self.cell = canvas, lane, paint, cell
         features = Table.of(lane.start.values.unsqueeze(-1), "d_model 1")
         block = next(features.blocks())
@@ -141,7 +142,7 @@ class _Painter:
         return self.start.margin_left + columns + self.after
 
     def draw(self, x: float, y: float) -> None:
-        """Draw with the upper left corner of everything at (x, y)."""
+        """Draw the lane and its labels with the upper left corner at (x, y)."""
         memory = self.lane.memory
         over = self._memory_grid(memory).height + RISE if memory else LINE + PADDING
         self.box = y + over
@@ -232,13 +233,13 @@ class _Painter:
         grid.draw_cells_at(x, y)
 
     def _label(self, words: str, left: float) -> None:
-        """Name a column of the stream, below it."""
+        """Draw the label of a column of the stream below the column."""
         y = self.top + self.height + BAND + LINE / 2 - 0.04
         self.canvas.text(left + self.cell / 2, y, words)
 
 
 def _summary(lane: Stream, layer: str) -> str:
-    """Write the columns of a lane as rows, with the names of their tensors."""
+    """Format the columns of a lane as rows, with the names of their tensors."""
     names = [f"{column.label}: {column.name.removeprefix(f'{layer}.')}" for column in lane.columns]
     rows = torch.stack([column.values for column in lane.columns])
     text = f"{lane.heading}, {layer} " + format_tensor(
@@ -251,7 +252,7 @@ def _summary(lane: Stream, layer: str) -> str:
 
 
 def _describe(lane: Stream, detail: int) -> str:
-    """List the stages of a lane: with all numbers (2), without those of norms (1), or none (0)."""
+    """List the stages of a lane with all numbers (2), all but pre-norm outputs (1), or none (0)."""
 
     def stage(label: str, column: Column, least: int = 1) -> str:
         return f"{label} {column.text}" if detail >= least else label

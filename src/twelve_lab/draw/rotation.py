@@ -1,4 +1,4 @@
-"""Figures of positions as rotations: columns of the positional encoding, and rotary positions."""
+"""Figures of positions as rotations: columns of the positional encoding, and RoPE."""
 
 import math
 from collections.abc import Sequence
@@ -16,10 +16,10 @@ from twelve_lab.show.palette import CURVE_STYLES, PAPER, QUIET
 from twelve_lab.show.table import as_plain_tensor
 
 PAIRS = 3  # circles side by side
-REACH = 1.25  # inches of the longer arrow
-WIDTH, HEIGHT = 4.2, 2.6  # of the curve
-STEPS = 8  # largest distance of the curve
-FINE = 10  # points of the curve for each step
+REACH = 1.25  # length of the longer arrow, in inches
+WIDTH, HEIGHT = 4.2, 2.6  # size of the plot, in inches
+STEPS = 8  # largest distance in the plot
+FINE = 10  # points of the curve per unit of distance
 
 
 def rotation(table: Any, *, title: str) -> Drawing:
@@ -69,12 +69,12 @@ def _exact(point: Tensor) -> float:
 
 
 def _degrees(x: float, y: float) -> float:
-    # Rounded before the modulo: -0.0 must not become 360.
+    # Round before the modulo: a tiny negative angle must not become 360.
     return round(math.degrees(math.atan2(y, x)), 1) % 360
 
 
 def _draw_circle(canvas: Canvas, points: Tensor, pair: int, step: str) -> None:
-    """Draw the unit circle of a pair; the cosine goes right, the sine goes up."""
+    """Draw the unit circle of a pair, with the cosine to the right and the sine upward."""
     x, y = 1.35 + 2.9 * pair, 1.35
     ring = [math.radians(angle) for angle in range(0, 361, 3)]
     canvas.line([(x + math.cos(a), y + math.sin(a)) for a in ring], colour=QUIET, width=0.8)
@@ -103,7 +103,7 @@ def _draw_cross(canvas: Canvas, x: float, y: float, reach: float) -> None:
 def rotated_query(
     query: Any, key: Any, *, title: str, names: tuple[str, str] = ("query", "key")
 ) -> Drawing:
-    """Draw a query of two features and its key as arrows, and their match by distance.
+    """Draw a query and a key of two features as arrows, and plot their match against distance.
 
     The query rotates by 1 radian per position, counter-clockwise.
 
@@ -161,7 +161,7 @@ def _match(query: Sequence[float], key: Sequence[float]) -> float:
 def _draw_plane(
     canvas: Canvas, query: Sequence[float], key: Sequence[float], names: tuple[str, str]
 ) -> None:
-    """Draw the query before and after one step, the arc between, and the key."""
+    """Draw the query before and after one rotation, the arc between them, and the key."""
     x, y = 2.4, HEIGHT / 2
     scale = REACH / max(math.hypot(*query), math.hypot(*key))
 
@@ -181,7 +181,7 @@ def _draw_plane(
 
 
 def _draw_match(canvas: Canvas, query: Sequence[float], key: Sequence[float]) -> None:
-    """Draw the match by distance, with dots at whole distances, and the match without rotation."""
+    """Plot the match against distance, with dots at integers, and the match without rotation."""
     x, middle = 5.0, HEIGHT / 2
     largest = math.hypot(*query) * math.hypot(*key)
 

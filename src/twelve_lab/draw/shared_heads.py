@@ -1,4 +1,4 @@
-"""Figure of grouped-query attention: which heads share keys and values, and what a cache keeps."""
+"""Figure of grouped-query attention: which heads share keys and values, and the KV cache."""
 
 import math
 from collections.abc import Mapping
@@ -20,15 +20,15 @@ from twelve_lab.trace.traced import Traced
 
 # Larger sizes are too wide for one page.
 LARGEST = {"head": 4, "key": 3, "d_k": 3}
-HEIGHT = 0.31  # of a cell
-APART = 0.2  # between two query heads
+HEIGHT = 0.31  # height of a cell
+APART = 0.2  # gap between two query heads
 DROP = 0.45  # from a query head to the shared head
-BAR = 0.34  # height of the cache
-AWAY = 0.1  # from a name to what it names
+BAR = 0.34  # height of the bar for the cache
+AWAY = 0.1  # gap between a label and what it labels
 
 
 class Run(NamedTuple):
-    """Queries and weights of one position, keys and values of its sentence."""
+    """Queries and weights of one position, with the keys and values of its sentence."""
 
     word: str
     keys: list[str]
@@ -39,22 +39,22 @@ class Run(NamedTuple):
 
     @property
     def group(self) -> int:
-        """Count the query heads that share one head of keys and values."""
+        """Return the number of query heads that share one key-value head."""
         return len(self.queries) // len(self.kept_keys)
 
     @property
     def kept(self) -> int:
-        """Count the numbers that the cache keeps."""
+        """Return the number of elements in the KV cache."""
         return self.kept_keys.numel() + self.kept_values.numel()
 
     @property
     def unshared(self) -> int:
-        """Count the numbers that the cache would keep if no head were shared."""
+        """Return the number of elements that the cache would have if no head were shared."""
         return self.kept * self.group
 
     @property
     def weight_lists(self) -> list[str]:
-        """Write the weights of each head with the names of the keys."""
+        """Format the weights of each head, with the names of the keys."""
         return [
             "; ".join(
                 f"{key} {format_number(weight)}"
@@ -73,28 +73,28 @@ def shared_heads(
     query: int = 0,
     labels: Labels | None = None,
 ) -> Drawing:
-    """Draw which query heads share which head of keys and values.
+    """Draw which query heads share each key-value head.
 
     Args:
-        trace: A run of a grouped-query attention, with or without rotary positions.
-        path: The layer, as "layers.0.self_attention"; "" if it ran alone.
+        trace: A run of grouped-query attention, with or without RoPE.
+        path: Name of the layer, such as "layers.0.self_attention"; "" if it ran alone.
         title: Claim of the figure.
         batch: Index of the sentence.
         query: Position of the query.
         labels: Names instead of indices, for query and key.
 
     Returns:
-        Above, for each head its query and its weights; a line leads to the keys and values that
-        it shares. Below, the numbers of the sentence that a cache keeps, as a bar to the scale of
-        the numbers that it would keep if no head were shared.
+        At the top, the query and the weights of each head. A line leads from each head to the keys
+        and values that it shares. At the bottom, a bar shows how many elements the cache of the
+        sentence has, relative to a cache without shared heads.
 
     Raises:
         KeyError: If a tensor of the layer is not in the trace.
-        ValueError: If the run is too large to be printed or has no such query, or its scores are
-            not those of neighbouring heads that share their keys.
+        ValueError: If the run does not fit on a page or has no such query, or if its scores do not
+            follow from keys shared by neighbouring heads.
     """
     layer = AttentionRun(trace, path, batch, query, labels)
-    # Scores are computed after the rotation, if there is one.
+    # Scores are computed after RoPE, if the layer uses it.
     rotated = layer.has("rotary.turned")
     queries = layer.values("rotary.turned" if rotated else "query_heads")
     run = Run(
@@ -124,7 +124,7 @@ def _check(run: Run, scores: Tensor) -> None:
 
 
 def _summary(run: Run) -> str:
-    """Print every number of the picture."""
+    """Format every number in the picture."""
     lines = [message("{word} asks", word=run.word)]
     for head, (query, weights) in enumerate(zip(run.queries, run.weight_lists, strict=True)):
         lines.append(
@@ -132,7 +132,7 @@ def _summary(run: Run) -> str:
         )
     for name, width, kept in (("key", "d_k", run.kept_keys), ("value", "d_v", run.kept_values)):
         printed = format_tensor(kept, f"kv_head {name} {width}", labels={name: run.keys})
-        # The first line, of sizes, repeats the rows.
+        # Skip the first line: its sizes repeat the rows.
         lines += [f"{name}s", *printed.splitlines()[1:]]
     lines.append(message("cache  {kept} of {all} numbers", kept=run.kept, all=run.unshared))
     return "\n".join(lines)
@@ -205,7 +205,7 @@ def _draw(canvas: Canvas, run: Run) -> None:
 
 
 def _draw_cache(canvas: Canvas, run: Run, width: float, y: float) -> None:
-    """Draw what is kept, to the scale of what would be kept if no head were shared."""
+    """Draw the size of the cache, relative to a cache without shared heads."""
     canvas.text(-AWAY, y + BAR / 2, "cache", align="right")
     x = 0.0
     for number, pair in enumerate(zip(run.kept_keys, run.kept_values, strict=True)):

@@ -1,4 +1,4 @@
-"""Figure of tensors in storage: a view leaves the numbers in place, a copy moves them."""
+"""Figure of tensors in storage: a view shares the storage, a copy has its own."""
 
 from collections.abc import Sequence
 
@@ -14,30 +14,30 @@ from twelve_lab.show.format import cell_text
 from twelve_lab.show.palette import signed_fill
 from twelve_lab.show.table import Table, Value, as_plain_tensor
 
-PER_LINE = 12  # storage cells on one line
+PER_LINE = 12  # storage cells per line
 LARGEST = 48
-ROOM = 0.23  # the height of one stride
-SPREAD = 0.4  # between two tensors; between two storages it is twice that
+ROOM = 0.23  # height of one stride
+SPREAD = 0.4  # gap between two tensors, and half the gap between two storages
 
 
 def storage(
     *tensors: Tensor, axes: str | Sequence[str], title: str, names: Sequence[str] | None = None
 ) -> Drawing:
-    """Draw the storage of tensors: a view leaves the numbers in place, a copy moves them.
+    """Draw the storage of tensors: a view shares the storage, a copy has its own.
 
     Args:
-        tensors: One or more tensors, each at most 48 numbers.
-        axes: The axis names of each, as a list of strings, or one string for a single tensor.
+        tensors: One or more tensors, each with at most 48 elements.
+        axes: Axis names: a list with one string per tensor, or one string for a single tensor.
         title: Claim of the figure.
         names: Name of each tensor.
 
     Returns:
-        Each storage as a line of numbered cells, under it for each axis one step as long as its
-        stride, which is how many cells the step takes. Below them every tensor that reads the
-        storage, and under each of its numbers the cell it comes from.
+        Each storage as a line of numbered cells. Below the cells, a bracket for each axis spans
+        its stride: the number of cells by which one step along the axis advances. Below the
+        brackets are the tensors that read the storage, with the cell number under each element.
 
     Raises:
-        ValueError: If a tensor is too large, or axes or names do not fit the tensors.
+        ValueError: If a tensor is too large, or axes or names do not match the tensors.
     """
     axes = [axes] if isinstance(axes, str) else list(axes)
     names = list(names or ["x", "y", "z", "w"][: len(tensors)])
@@ -78,10 +78,10 @@ def storage(
 
 
 class View:
-    """A tensor as a way of reading a storage."""
+    """A tensor as a view of its storage."""
 
     def __init__(self, x: Tensor, axes: str, name: str):
-        """Look up the storage of x and where in it each element lies."""
+        """Read the storage of x and the storage offset of each element."""
         self.name = name
         length = x.untyped_storage().nbytes() // x.element_size()
         if max(length, x.numel()) > LARGEST:
@@ -101,18 +101,18 @@ class View:
         )
 
     def cell(self, offset: Value) -> Cell:
-        """Show the number at one storage cell, and which cell that is."""
+        """Show the number at a storage offset, and the offset."""
         if offset is None:
             return Cell(cell_text(offset))
         value = self.storage[int(offset)]
         return Cell(f"{cell_text(value)}\n@{offset}", self.fill(value))
 
     def fill(self, value: float) -> str:
-        """Shade a number by its sign and magnitude, so that it can be recognised elsewhere."""
+        """Return the shade of a number, which depends on its sign and magnitude."""
         return signed_fill(float(value), max(abs(float(v)) for v in self.storage))
 
     def describe(self) -> str:
-        """List the cells of storage that the tensor reads."""
+        """List the storage cells that the tensor reads."""
         places = " ".join(f"@{offset}" for offset in self.offsets)
         return message(
             "{name} {sizes}: {strides}; row by row: {places}",
@@ -144,9 +144,9 @@ def _draw_storage(canvas: Canvas, views: list[View], label: str, y: float) -> No
 
 
 def _draw_steps(canvas: Canvas, views: list[View], width: float, y: float) -> float:
-    """Draw one step along each axis as a bracket from the cell it leaves to the cell it reaches.
+    """Draw one step along each axis as a bracket between two cells; return the lower edge.
 
-    An axis that has the same stride in every view is drawn once. Return the lower edge.
+    An axis that has the same stride in several views is drawn once.
     """
     steps: dict[tuple[str, int], View] = {}
     for view in views:
@@ -171,7 +171,7 @@ def _draw_steps(canvas: Canvas, views: list[View], width: float, y: float) -> fl
 
 
 def _draw_view(canvas: Canvas, view: View, x: float, y: float) -> tuple[float, float]:
-    """Draw one tensor with its upper left corner at (x, y); return its lower right one."""
+    """Draw one tensor with its upper left corner at (x, y); return its lower right corner."""
     words = f"{view.table.sizes}, {view.order}"
     canvas.text(x, y, view.name, size=12, align="left", bold=True)
     canvas.text(x, y + LINE, words, align="left")

@@ -1,4 +1,4 @@
-"""Read the residual stream of one token through a layer from a run."""
+"""Read the residual stream of one token through one layer from the trace of a run."""
 
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
@@ -12,8 +12,8 @@ from twelve_lab.show.format import cell_text
 from twelve_lab.show.table import Labels, Table, as_plain_tensor
 from twelve_lab.trace.traced import Traced
 
-LETTERS = "abcdefghijklmnopqrstuvw"  # names between the input x and the output y
-MAX_LISTED = 3  # attended words that are listed by name
+LETTERS = "abcdefghijklmnopqrstuvw"  # labels between the input x and the output y
+MAX_LISTED = 3  # maximum number of attended words listed by name
 # Input of each stack, and output of its last norm.
 STACKS = {"encoder": ("src_input", "memory"), "decoder": ("tgt_input", "decoder_output")}
 ACROSS = "cross_attention"  # the sublayer that attends to the memory
@@ -29,7 +29,7 @@ class Column(NamedTuple):
 
     @property
     def text(self) -> str:
-        """Write the numbers in a row."""
+        """Format the features as a row of numbers."""
         return number_list(self.values.tolist())
 
 
@@ -37,12 +37,12 @@ class Sublayer(NamedTuple):
     """Input and output of one sublayer, and the stream after it."""
 
     words: str
-    looks: str  # which positions it attends to; "" for a feed-forward layer
-    reads: Column | None  # output of its norm; None if it reads the stream itself
+    looks: str  # the positions that it attends to; "" for a feed-forward layer
+    reads: Column | None  # output of its pre-norm; None for post-norm
     output: Column
     sum: Column
     equation: str
-    leaves: Column | None  # output of a norm after the sum, if there is one
+    leaves: Column | None  # output of its post-norm; None for pre-norm
     memory: Table | None
 
 
@@ -56,13 +56,13 @@ class Stream(NamedTuple):
 
     @property
     def columns(self) -> list[Column]:
-        """List the columns in the order of the run."""
+        """List the columns in execution order."""
         between = (c for p in self.sublayers for c in (p.reads, p.output, p.sum, p.leaves))
         return [column for column in (self.start, *between, self.last) if column]
 
     @property
     def order(self) -> str:
-        """Name the position of the norms: pre-norm or post-norm."""
+        """Return the position of the norms: "pre-norm" or "post-norm"."""
         return "pre-norm" if self.sublayers[0].reads else "post-norm"
 
     @property
@@ -72,7 +72,7 @@ class Stream(NamedTuple):
 
 
 class StreamReader:
-    """Reads the stream of one token through one layer of one run."""
+    """Reader of the stream of one token through one layer of one run."""
 
     def __init__(
         self, trace: Mapping[str, Traced], layer: str, batch: int, position: int, labels: Labels
@@ -82,16 +82,16 @@ class StreamReader:
         self.batch, self.position = batch, position
 
     def read(self, sublayers: Mapping[str, str] | None, last_norm: bool) -> Stream:
-        """Read the sublayers one after the other.
+        """Read the sublayers in order.
 
         Args:
-            sublayers: Name of a sublayer -> its words; all of the layer, by their names, if None.
+            sublayers: Sublayer name -> label; if None, all sublayers with their names as labels.
             last_norm: Whether to include the norm at the end of the stack.
 
         Raises:
-            KeyError: A tensor of the stream is not in the run.
+            KeyError: If a tensor of the stream is not in the run.
             ValueError: If the sentence or position does not exist, a residual sum is not input plus
-                output, or the last norm has another input.
+                output, or the last norm does not read the end of the stream.
         """
         stack = self.layer.split(".")[0]
         if stack not in STACKS:
@@ -118,7 +118,7 @@ class StreamReader:
         return Stream(word, start, parts, last)
 
     def _last(self, stack: str, x: Column) -> Column:
-        """Read the output of the last norm, whose input must be the end of the stream."""
+        """Return the output of the last norm, whose input must be the end of the stream."""
         name = STACKS[stack][1]
         mean, drawn = self._column("", f"{stack}.norm.mean").values, x.values.mean()
         if not torch.allclose(mean, drawn):
@@ -129,11 +129,11 @@ class StreamReader:
         return self._column(name, name)
 
     def _leaving(self, path: str) -> str:
-        """Return the name of the stream's tensor after a sublayer."""
+        """Return the name of the stream tensor after a sublayer."""
         return f"{path}_residual.{'added' if self._is_pre(path) else 'norm.output'}"
 
     def _is_pre(self, path: str) -> bool:
-        """Tell whether the layer is pre-norm."""
+        """Return whether a sublayer is pre-norm."""
         norm, output = f"{path}_residual.norm.output", f"{path}.output"
         return [name for name in self.trace if name in (norm, output)] == [norm, output]
 
@@ -161,7 +161,7 @@ class StreamReader:
         )
 
     def _looks(self, path: str, keys: Traced) -> str:
-        """List the positions to which any head gives weight."""
+        """List the positions that any head attends to."""
         if f"{path}.weights" not in self.trace:
             return ""
         weights = as_plain_tensor(self.trace[f"{path}.weights"].value)[self.batch]

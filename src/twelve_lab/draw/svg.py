@@ -1,8 +1,8 @@
-"""Write a figure as a small SVG whose colours follow the page around it.
+"""Convert a figure to a small SVG whose colours follow the page around it.
 
-Matplotlib writes the SVG, with letters as shapes: every browser shows them as they were measured.
-What follows makes the file about three times smaller, because notebooks store it, and adds the
-colours of dark pages. In an `<img>`, a picture follows the colour scheme of the page.
+Matplotlib writes the SVG with letters as paths, so every browser draws them at the measured size.
+This module then makes the file about three times smaller, because notebooks store it, and adds
+the colours of dark mode. In an `<img>`, an SVG follows the colour scheme of the page.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from twelve_lab.show.palette import DPI, by_night
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# What a browser does not need, in this order: pattern -> replacement.
+# Remove text that browsers do not need: pattern -> replacement, applied in this order.
 _SHORTER = (
     (r"<!--.*?-->", ""),
     (r"\s+", " "),
     (r"> <", "><"),
-    # Letters and markers are used by their ids, "DejaVuSans-41" and "m" with a hash.
+    # Letters and markers are referenced by id: "DejaVuSans-41", and "m" with a hash.
     (r' id="(?!DejaVu|NotoSans|m[0-9a-f]{10}").*?"', ""),
     (r"<g>(<path [^>]*/>)</g>", r"\1"),
-    # A tenth of a point is finer than a pixel; numbers below 1 are scales.
+    # A tenth of a point is finer than a pixel. Numbers below 1 are scales: keep their digits.
     (r"\b([1-9]\d*\.\d)\d+", r"\1"),
     (r'transform="translate\(([\d.]+) 0\)"/>', r'x="\1"/>'),
     ("xlink:href", "href"),
@@ -40,7 +40,7 @@ _SHORTER = (
 
 
 def to_svg(figure: Figure, title: str = "", description: str = "") -> str:
-    """Write a figure as SVG without double quotes; the same figure always gives the same text.
+    """Return a figure as SVG without double quotes; the text is deterministic.
 
     Args:
         figure: The figure, measured in inches.

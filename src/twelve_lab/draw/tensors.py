@@ -19,17 +19,17 @@ FEW_NUMBERS = 24  # the alt text lists all numbers of a tensor up to this size
 
 
 def tensor(x: Any, axes: Any = None, *, title: str, labels: Labels | None = None) -> Drawing:
-    """Draw a tensor as matrices between the brackets of its axes, with every number printed.
+    """Draw a tensor as matrices between axis brackets, with a number in each cell.
 
     Args:
-        x: A tensor, a nested list, or a trace entry, which brings its axes.
-        axes: Axis names, as "batch src d_model" or as a sequence.
+        x: A tensor, a nested list, or a trace entry, which has its own axes.
+        axes: Axis names, such as "batch src d_model", or a sequence of names.
         title: Claim of the figure.
         labels: Names instead of indices: axis -> one per index, or one list per sentence.
 
     Returns:
         One panel for each index of the leading axes. Positive numbers are red, negative numbers
-        are blue, -inf is crossed out.
+        are blue, and -inf is crossed out.
     """
     table = Table.of(x, axes, labels)
     canvas = Canvas()
@@ -53,21 +53,21 @@ def attention(
     decimals: int = 4,
     summary: str | None = None,
 ) -> Drawing:
-    """Draw attention weights: one row for each query, one column for each key, darker is more.
+    """Draw attention weights: one row per query, one column per key; darker is larger.
 
     Args:
         weights: A tensor with its axes "... query key", or a trace entry.
         axes: Axis names.
         title: Claim of the figure.
         row_labels: Tokens of the queries: one list, or one list per sentence.
-        column_labels: Tokens of the keys, likewise.
+        column_labels: Tokens of the keys, in the same format.
         labels: Names for the indices of the leading axes: axis -> one per index.
-        decimals: Digits after the point: two leave room for a whole sentence.
-        summary: Text instead of all the numbers, if they differ between machines.
+        decimals: Digits after the decimal point; two leave room for a whole sentence.
+        summary: Text that replaces the numbers if they differ between machines.
 
     Returns:
-        One panel for each head and sentence, white at 0, grey at 1, the largest weight of each
-        row in bold.
+        One panel per head and sentence. Weight 0 is white and weight 1 is grey. The largest weight
+        of each row is bold.
     """
     table = Table.of(weights, axes)
     sides = dict(zip(table.axes[-2:], (row_labels, column_labels), strict=True))
@@ -87,7 +87,7 @@ def attention(
 
 
 def _describe(table: Table) -> list[str]:
-    """List the numbers of a small tensor, give the range of a larger one."""
+    """List the numbers if the tensor is small; always give their range."""
     blocks = list(table.compact.blocks(elide=False))
     cells = [
         (value, in_block(block, f"{row}, {column}"))
@@ -140,7 +140,7 @@ def _describe_mask(table: Table) -> list[str]:
 
 
 def _describe_attention(table: Table, decimals: int) -> list[str]:
-    """Name the keys with the largest weight for each query, or the range of these weights."""
+    """Name the keys with the largest weight for each query, and give the range of the weights."""
     blocks = list(table.compact.blocks(elide=False))
     largest = ". ".join(in_block(block, _largest(block, decimals)) for block in blocks)
     tops = [max(row) for block in blocks for row in block.rows]
@@ -159,7 +159,7 @@ def _describe_attention(table: Table, decimals: int) -> list[str]:
 
 
 def _largest(block: Block, decimals: int) -> str:
-    """Write for each row "query: key 0.6000", with all keys that print the same weight."""
+    """Format each row as "query: key 0.6000", with all keys that print the largest weight."""
     rows = []
     for name, values in zip(row_names(block), block.rows, strict=True):
         texts = [cell_text(value, decimals) for value in values]
@@ -170,7 +170,7 @@ def _largest(block: Block, decimals: int) -> str:
 
 
 def _draw_legend(canvas: Canvas) -> None:
-    """Explain the tick and the cross below the matrices."""
+    """Draw a legend of tick and cross below the matrices."""
     y, x = canvas.bottom + 0.3, 0.0
     for value in (True, False):
         cell, words = mask_paint(value), str(value)

@@ -17,10 +17,10 @@ from twelve_lab.show.table import Table, as_plain_tensor
 
 SIZE = 12
 CELL, CELL_WIDTH, WORD_WIDTH = 0.33, 0.5, 0.6
-IDS = 1.19  # room for the words before the ids, so that both lines of tensors are flush
-SIDE = 0.1  # from the bracket of the batch to its contents
+IDS = 1.19  # room for the words before the ids; aligns the two lines of tensors
+SIDE = 0.1  # gap between the bracket of the batch and its contents
 ARROW = 0.67
-ROW = 0.42  # between two tensors, one above the other
+ROW = 0.42  # gap between two tensors, one above the other
 HEAD_ROOM = 0.4, 0.62  # from a name to the cells; logits have words above their columns
 SOURCE = {
     "src_embedding.vectors": "02\nlook up",
@@ -50,15 +50,15 @@ class Stage(NamedTuple):
 
 
 def walk(trace: Mapping[str, Any], *, title: str = "", narrow: bool = False) -> Drawing:
-    """Draw a run of the running example from ids to predicted words, 11 inches wide.
+    """Draw a run on the running example from ids to predicted words, 11 inches wide.
 
     Args:
         trace: The run; its entries have a value and axes.
         title: Claim of the figure; by default, that twelve numbers walk through a Transformer.
-        narrow: Whether all tensors are one above the other, for a phone.
+        narrow: Whether to draw all tensors one above the other, for a phone.
 
     Returns:
-        Seven tensors with two decimals each; the summary has four.
+        The ids of both sides and six tensors with two decimals; the summary has four decimals.
     """
     canvas = Canvas()
     title = title or message("Twelve numbers on each side walk through a Transformer")
@@ -105,7 +105,7 @@ def _draw_line(
 
 
 def _draw_column(canvas: Canvas, trace: Mapping[str, Any]) -> Stage:
-    """Draw the source, then the target, all downwards; return the logits."""
+    """Draw the source, then the target, from top to bottom; return the logits."""
     drawn: dict[str, Stage] = {}
     for axis, stages in (("src", SOURCE), ("tgt", TARGET)):
         top = canvas.bottom + ROW if drawn else 0.0
@@ -129,8 +129,8 @@ def _draw_stage(
 ) -> Stage:
     """Draw the sentences of a tensor one above the other, in the bracket of the batch.
 
-    The name "src ids" or "tgt ids" selects the ids, beside their words. The tensors of one line
-    have the same room above their cells.
+    The names "src ids" and "tgt ids" select the ids, which are drawn beside their words.
+    `head_room` aligns the tensors on one line.
     """
     axis = name.removesuffix(" ids")
     is_ids, is_logits = name != axis, name == "logits"
@@ -184,7 +184,7 @@ def _lead_memory_down(canvas: Canvas, memory: Stage, lower: Sequence[Stage]) -> 
 def _draw_prediction(
     canvas: Canvas, logits: Stage, best: list[list[int]], vocabulary: Sequence[str]
 ) -> None:
-    """Frame the highest logit of each position and write its word."""
+    """Frame the highest logit of each position and draw its word."""
     x = logits.right + 0.33
     for grid, sentence in zip(logits.grids, best, strict=True):
         for position, token in enumerate(sentence):

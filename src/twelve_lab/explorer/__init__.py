@@ -17,7 +17,7 @@ from twelve_lab.show.palette import AXIS_STYLES, NEUTRAL, THREADS
 from twelve_lab.show.table import Labels
 from twelve_lab.trace.trace import Trace
 
-LARGEST = 2_000_000  # bytes of a page
+LARGEST = 2_000_000  # maximum size of a page, in bytes
 
 
 def write_explorer(
@@ -26,21 +26,21 @@ def write_explorer(
     labels: Labels | None = None,
     lessons: Mapping[str, Mapping[str, str]] | None = None,
 ) -> Path:
-    """Write a self-contained page: a browser opens it without a server or a network.
+    """Write a self-contained page that a browser opens without a server or a network.
 
     Args:
-        path: The file.
-        traces: Name of a configuration -> its run; a switch on the page chooses among them.
-        labels: Names instead of indices, as `show` takes them.
-        lessons: For the page of the course: the title of each lesson, and its address if there is
-            one, by number. The page then has dares.
+        path: Output file.
+        traces: Configuration name -> its run; a menu on the page selects a configuration.
+        labels: Names instead of indices, in the format of `show`.
+        lessons: For the page of the course: lesson number -> title of the lesson, and its address
+            if it has one. The page then has dares.
 
     Returns:
-        The file.
+        The path of the output file.
 
     Raises:
-        ValueError: There is no run, a run is empty or holds an operation that the page cannot
-            compute, or the page would be larger than 2 MB.
+        ValueError: If there is no run, a run is empty or contains an operation that the page
+            cannot compute, or the page would be larger than 2 MB.
     """
     path = Path(path)
     text = page(traces, labels, lessons and {"lessons": lessons})
@@ -57,9 +57,9 @@ def page(
     """Return the HTML of the page in the language of `messages.use`; see `write_explorer`.
 
     Args:
-        traces: Name of a configuration -> its run.
+        traces: Configuration name -> its run.
         labels: Names instead of indices.
-        extra: The lessons, or for a part in a lesson its title, its lead and its panels.
+        extra: The lessons; or, for a part in a lesson, the title, lead and panels of the part.
     """
     if not traces:
         raise ValueError("traces must hold at least one run")

@@ -1,5 +1,5 @@
-// All about one number: its name and arithmetic, what it is computed from and what uses it, the
-// gradient of the loss, and its threads as a list.
+// The details of one number: its name and arithmetic, its sources and users, its gradient, and its
+// threads as a list.
 import {
   begin, button, byId, change, choose, drags, drops, make, move, onChoose, onDraw, shown, state, view, within,
 } from "./core.mjs";
@@ -10,7 +10,7 @@ import { placeFormula } from "./formula.mjs";
 import { effectsOf, MOST, slopesOf } from "./threads.mjs";
 import { elementText, explain, formatNumber, sources } from "./writer.mjs";
 
-const MANY = 12; // the first entries of a longer list that are shown
+const MANY = 12; // entries shown at first of a longer list
 
 const listOf = (entries) => {
   const list = make("ul", { class: "list" });
@@ -36,7 +36,7 @@ const editor = (place) => {
     const reach = Math.max(2, 2 * Math.abs(value));
     const label = message("change {number}", { number: spoken(place) });
     const range = make("input", { type: "range", min: value - reach, max: value + reach, step: 0.01, "aria-label": label });
-    // An action begins with the first move: a touch alone changes nothing.
+    // The first move begins an action: a touch alone changes nothing.
     let moving = false;
     range.addEventListener("input", () => {
       if (!moving) begin();
@@ -61,7 +61,7 @@ const editor = (place) => {
   return make("div", { class: "bar" }, ...parts, back);
 };
 
-// The shares of the gradient that come back through each later number.
+// The contribution to the gradient from each later number.
 const through = (engine, place) =>
   engine.uses(place)
     .map((later) => [later, engine.gradients[later], engine.slopes(later).get(place) ?? 0])
@@ -78,7 +78,7 @@ const gradient = (engine, place) => {
 };
 
 const valued = (places) => places.map((place) => [place, textOf(place)]);
-// Title, id and rows of each part: a text, or a number with words about it.
+// Title, id and rows of each part. A row is a text, or a number with a comment.
 const PARTS = [
   [message("Its threads: +0.1 here moves it by"), "slopes", (_, place) => slopesOf(place).slice(0, MOST).map(([from, slope]) => [from, slopeText(slope / 10)])],
   [message("Its threads: +0.1 in it changes"), "effects", (_, place) => (slopesOf(place).length ? [] : effectsOf(place).slice(0, MOST).map(([to, change]) => [to, slopeText(change)]))],
@@ -94,7 +94,7 @@ const part = ([title, id, rowsOf], place) => {
   onDraw(() => {
     const rows = rowsOf(shown(), place);
     const key = rows.map((row) => (Array.isArray(row) ? spoken(row[0]) + row[1] : row)).join();
-    node.hidden = !rows.length; // nothing to show hides the title, too
+    node.hidden = !rows.length; // a part without rows is hidden, title included
     if (key === last) return;
     last = key;
     body.replaceChildren(...rows.filter((row) => !Array.isArray(row)), listOf(rows.filter(Array.isArray)));

@@ -1,7 +1,8 @@
-// The address of a state: every action in its order, so that opening the address replays them.
-// w=6:1.87 sets weight 6, n=memory:6:0.5 another number, l=187x0.3 learns 187 steps at 0.3.
+// The address of a state: all actions in order. Opening the address replays them.
+// w=6:1.87 sets weight 6; n=memory:6:0.5 sets another number; l=187x0.3 trains for 187 steps with
+// learning rate 0.3.
 
-const STEPS = 5000; // of learning in one address
+const STEPS = 5000; // maximum number of training steps in one address
 
 const whole = (text, size) => (/^\d+$/.test(text) && Number(text) < size ? Number(text) : -1);
 
@@ -22,7 +23,7 @@ export const write = (state, chosen = -1) => {
   return parts.join("&");
 };
 
-// Open an address. Returns the chosen place or -1, and the parts that do not fit.
+// Open an address. Return the index of the chosen number or -1, and the invalid parts.
 export const read = (state, address) => {
   const parts = [...new URLSearchParams(address)];
   const unknown = [];

@@ -1,4 +1,4 @@
-// Numbers on the screen: their colour, their digits and their tables.
+// Numbers on the screen: colours, digits and tables.
 import { data, make, onDraw, shown, state, view } from "./core.mjs";
 import { axisName, spoken, textOf, wordAt, worded } from "./names.mjs";
 
@@ -13,7 +13,7 @@ export const cell = (place, label = null) => {
   return node;
 };
 
-// The chosen number of an open part is a field.
+// In an open part, the chosen number is an input field.
 const swapped = (node) => {
   const isField = node.tagName === "INPUT";
   if (isField === (placeOf(node) === view.chosen && Boolean(node.closest(".open")))) return node;
@@ -43,7 +43,7 @@ const paint = (old) => {
   const { values } = shown();
   const tensor = engine.tensorOf(place);
   const value = values[place];
-  // A number of two digits before the point has one less after it, to fit its cell.
+  // Each extra digit before the decimal point removes one after it, so the number fits its cell.
   const whole = Math.max(0, Math.floor(Math.log10(Math.abs(value) || 1)));
   const digits = Math.max(0, (node.closest(".open") ? 4 : 2) - whole);
   const text = textOf(place, { digits });
@@ -53,7 +53,7 @@ const paint = (old) => {
   } else if (node.firstChild.data !== text) node.firstChild.data = text;
   const label = `${node.dataset.label || spoken(place)} ${text}`;
   if (node.getAttribute("aria-label") !== label) node.setAttribute("aria-label", label);
-  // Attention weights are shares of 1; the loss is compared with a blind guess.
+  // Shade attention weights as shares of 1, and the loss relative to that of a blind guess.
   const share = tensor.name.endsWith(".weights");
   const guess = place === engine.target && data.vocab && Math.log(data.vocab.length);
   const strength = share ? value : Math.abs(value) / (guess || limitOf(tensor, values));
@@ -96,7 +96,7 @@ const heading = (scope, tensor, axis, index) => {
   return node;
 };
 
-// The last two axes of a tensor, from element `start`; `axes` adds their names and brackets.
+// A table of the last two axes of a tensor, from element `start`; `axes` adds names and brackets.
 export const tableOf = (tensor, start, { title = "", axes = false, rowWords = true, faces = false } = {}) => {
   const rank = tensor.shape.length;
   const columns = rank ? tensor.shape[rank - 1] : 1;
@@ -128,7 +128,7 @@ export const tableOf = (tensor, start, { title = "", axes = false, rowWords = tr
   return make("table", { class: faces && "faces" }, title ? make("caption", {}, title) : null, head, body);
 };
 
-// Tables of a whole tensor; `fixed` takes one index of a leading axis, such as { batch: 1 }.
+// Tables of a whole tensor; `fixed` selects one index of a leading axis, such as { batch: 1 }.
 export const tablesOf = (tensor, fixed = {}, options = { axes: true }) => {
   const size = tensor.shape.slice(-2).reduce((a, b) => a * b, 1);
   const holder = make("div", { class: "tables" });

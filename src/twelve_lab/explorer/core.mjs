@@ -1,4 +1,4 @@
-// What every module of the page shares: its data, its state, and how a change reaches the screen.
+// Shared by all modules of the page: data, state, and redrawing after a change.
 import { message, translate } from "./messages.mjs";
 import { State } from "./state.mjs";
 
@@ -31,7 +31,7 @@ export const state = new State(data.runs);
 
 const LINGER = 1200; // milliseconds
 
-// The view: the chosen number, the visible sentence, and whether it shows the state before a change.
+// The view: chosen number, front sentence, dragged number, and whether it shows the earlier state.
 export const view = { chosen: -1, front: 0, dragged: -1, before: false, teaching: false };
 const media = (query) => window.matchMedia(query);
 const [wide, still] = ["(min-width: 1270px)", "(prefers-reduced-motion: reduce)"].map(media);
@@ -45,9 +45,9 @@ export const at = (name, ...index) => state.engine.place(name, index);
 export const named = (name) => state.engine.byName.get(name);
 export const has = (name) => state.engine.byName.has(name);
 
-// --- redraws: functions by the part of the page that they belong to ---
+// --- redraws: draw functions, keyed by their part of the page ---
 
-// The numbers themselves, of the scope "page", are painted last.
+// The numbers belong to the scope "page", which is painted last.
 const drawn = new Map(["tools", "stage", "map", "tensors", "about"].map((name) => [name, []]));
 let scope = "page";
 export const within = (name, build) => {
@@ -70,7 +70,7 @@ export const refresh = () => {
 
 const settled = [];
 export const onSettle = (act) => settled.push(act);
-// End an action: show it, announce it, write its address.
+// End an action: redraw the page, announce the result, update the address.
 export const settle = () => {
   refresh();
   for (const act of settled) act();
@@ -85,7 +85,7 @@ export const look = (before) => {
   refresh();
 };
 
-// End what is under way: no teaching, no threads of an earlier drag.
+// Stop training, and remove the threads of an earlier drag.
 const stop = () => {
   view.teaching = false;
   view.dragged = -1;
@@ -97,7 +97,7 @@ export const begin = () => {
 };
 
 let waiting = false;
-// Change a number during a drag: compute and draw at most once in a frame.
+// Change a number during a drag: compute and draw at most once per frame.
 export const move = (place, value) => {
   state.set(place, value);
   if (waiting) return;
@@ -109,7 +109,7 @@ export const move = (place, value) => {
   });
 };
 
-// The threads of a change stay for a moment after it.
+// The threads of a change stay visible for a moment after the drag.
 let lingering = 0;
 export const drags = (place) => {
   clearTimeout(lingering);
@@ -125,7 +125,7 @@ export const drops = () => {
   }, LINGER);
 };
 
-// Change numbers at once, each to a value, or by null back to its own result.
+// Change several numbers in one action: each to a value, or with null back to its own result.
 export const change = (...changes) => {
   begin();
   for (const [place, value] of changes) state.set(place, value);
@@ -146,7 +146,7 @@ export const reset = () => {
 
 const choosers = [];
 export const onChoose = (act) => choosers.push(act);
-// Choose a number, or none by -1; nothing is changed.
+// Select a number, or -1 for none; no number changes.
 export const choose = (place) => {
   view.chosen = place;
   for (const act of choosers) act();
@@ -157,7 +157,7 @@ let build = () => {};
 export const onBuild = (action) => {
   build = action;
 };
-// Show another configuration, with the same number chosen if it has it.
+// Show another configuration, and select the same number there if it exists.
 const rebuilt = (from) => {
   if (from !== state.number) {
     view.chosen = state.twin(view.chosen, from, state.number);

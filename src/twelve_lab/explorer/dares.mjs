@@ -1,5 +1,5 @@
-// Eight dares. Each is one sentence, a place to begin, a test on window.twelve and a lesson.
-// A fresh one needs the model as it was at first.
+// Eight dares. Each has a sentence, an element to start at, a test on window.twelve and a lesson.
+// A dare with `fresh` needs the model in its initial state.
 import { at, button, byId, choose, data, has, make, onSettle, reset, state, svg } from "./core.mjs";
 import { message } from "./messages.mjs";
 import { cellsOf } from "./map.mjs";
@@ -105,7 +105,7 @@ const start = (dare) => {
 const fits = () => data.lessons && state.engine.target >= 0 && (has("memory") || has("rotary.turned"));
 
 let current;
-// The dare in front says so if it needs a fresh start.
+// Show the button "Start fresh" if the current dare needs it.
 const offer = () => {
   const again = document.querySelector("#dares .again");
   if (again) again.hidden = !current.fresh || !state.actions.length;
@@ -140,7 +140,7 @@ onSettle(() => {
   try {
     localStorage.setItem(KEY, JSON.stringify([...done]));
   } catch {
-    // The dares that are done are forgotten when the page is closed.
+    // Without storage, completed dares are forgotten when the page is closed.
   }
   buildDares();
 });

@@ -1,4 +1,4 @@
-// Runs a program forwards and backwards over one flat array of numbers.
+// Run a program forward and backward over one flat array of numbers.
 // A tree is the index of an element, ["#", constant] or [operation, part, ...]; see program.py.
 
 const erf = (x) => {
@@ -15,7 +15,7 @@ const erf = (x) => {
   return Math.sign(x) * (1 - tail(a));
 };
 
-// 1 - erf(x) for a large x, without cancellation.
+// 1 - erf(x) for large x, without cancellation.
 const tail = (x) => {
   let fraction = 0;
   for (let n = 60; n > 0; n--) fraction = n / 2 / (x + fraction);
@@ -37,7 +37,7 @@ const compare = (holds) =>
     () => [0, 0],
   );
 const first = (better) => (xs) => xs.reduce((best, x, i) => (better(x, xs[best]) ? i : best), 0);
-// Among equal numbers the first gets the gradient, as in relu and in max over an axis.
+// Ties: the first of several equal numbers gets the gradient, as in relu and in max over an axis.
 const extreme = (better) => ({
   value: (xs) => (xs.some(Number.isNaN) ? NaN : xs[first(better)(xs)]),
   slopes: (xs) => {
@@ -120,7 +120,7 @@ export const OPERATIONS = {
     slopes: ([row, ...table]) => [0, ...table.map((_, i) => Number(i === row))],
   },
   softmax,
-  // If every score is hidden, torch's fused attention returns zeros.
+  // If all scores are masked, fused attention in torch returns zeros.
   safe_softmax: {
     value: ([here, ...scores]) => (nothing(scores) ? 0 : softmax.value([here, ...scores])),
     slopes: ([here, ...scores], y) =>
@@ -170,11 +170,11 @@ export const OPERATIONS = {
 };
 
 export const isPlace = (tree) => typeof tree === "number";
-// JSON cannot express infinity: write it as Python does.
+// JSON has no infinity: parse Python's notation.
 export const number = (written) =>
   typeof written === "number" ? written : Number(written.replace("inf", "Infinity"));
 
-// The element indices in a tree, each once, from left to right.
+// The distinct element indices in a tree, from left to right.
 export const leaves = (tree, found = new Set()) => {
   if (isPlace(tree)) found.add(tree);
   else if (tree[0] !== "#") for (const part of tree.slice(1)) leaves(part, found);
@@ -202,7 +202,7 @@ export class Engine {
     this.tensors.forEach((tensor, n) => {
       this.home.fill(n, tensor.start, tensor.start + tensor.size);
     });
-    // Numbers that the reader fixed: they override their arithmetic.
+    // Computed numbers that the reader fixed: index -> value, which overrides the arithmetic.
     this.held = new Map();
     this.#compile(start);
     const weights = this.tensors.filter((tensor) => tensor.weight);
@@ -213,7 +213,7 @@ export class Engine {
     this.original = this.values.slice();
   }
 
-  // Compile every tree to instructions over one array: elements, intermediate values, constants.
+  // Compile every tree to instructions over one array of elements, intermediates and constants.
   #compile(start) {
     const values = [...start];
     const steps = [];
@@ -271,7 +271,7 @@ export class Engine {
       if (arrived === 0 || held.has(place)) continue;
       for (let i = 0; i < parts.length; i++) buffer[i] = values[parts[i]];
       const slopes = operation.slopes(buffer, values[place]);
-      // A slope of zero stops even an infinite gradient, as masks do in torch.
+      // A zero slope blocks even an infinite gradient, like masks in torch.
       for (let i = 0; i < parts.length; i++)
         if (slopes[i] !== 0) gradients[parts[i]] += arrived * slopes[i];
     }
@@ -283,7 +283,7 @@ export class Engine {
     else this.held.set(place, value);
   }
 
-  // Whether a value is allowed here: 0 or 1 in a mask, an id within the tables.
+  // Return whether an element accepts a value: 0 or 1 in a mask, an id within the tables.
   takes(place, value) {
     const { type } = this.tensorOf(place);
     if (Number.isNaN(value)) return false;
@@ -308,7 +308,7 @@ export class Engine {
     else this.held.delete(place);
   }
 
-  // The reader's changes: element -> number.
+  // The changes of the reader: index of an element -> its value.
   changes() {
     const changed = new Map(this.held);
     for (let place = 0; place < this.count; place++) {
@@ -319,7 +319,7 @@ export class Engine {
     return changed;
   }
 
-  // One step of gradient descent on every weight; returns the loss before the step.
+  // Take one step of gradient descent on every weight; return the loss before the step.
   learn(rate) {
     this.back();
     const before = this.values[this.target];
@@ -328,7 +328,7 @@ export class Engine {
     return before;
   }
 
-  // The slopes of one number with respect to every other number, without the loss's gradients.
+  // The gradients of one number with respect to every other number; `gradients` is unchanged.
   slopesOf(place) {
     const view = Object.assign(Object.create(this), {
       gradients: new Float64Array(this.values.length),
@@ -337,7 +337,7 @@ export class Engine {
     return view.gradients;
   }
 
-  // The changes of all numbers if one of them grows by an amount.
+  // The changes of all numbers if one number increases by an amount.
   effectsOf(place, amount) {
     const twin = Object.assign(Object.create(this), {
       values: this.values.slice(),

@@ -1,4 +1,4 @@
-// The formula of the chosen number, between the numbers of its station; each factor is a button.
+// The formula of the chosen number, inside its station; each factor is a button.
 import { byId, choose, make, onChoose, onDraw, shown, view } from "./core.mjs";
 import { cellsOf } from "./map.mjs";
 import { spoken, textOf } from "./names.mjs";
@@ -12,7 +12,7 @@ const factor = (place) => {
   return part;
 };
 
-// Where a number was copied from, since a copy has no arithmetic of its own.
+// The number that a copy comes from: a copy has no arithmetic of its own.
 const origin = (place) => {
   const parts = formula(shown(), place);
   return parts.length === 3 && !parts[0] && !parts[2] ? origin(parts[1]) : place;
@@ -32,7 +32,7 @@ const write = () => {
 };
 onDraw(write);
 
-// In the opened station, below the numbers; on a narrow screen in the sheet.
+// Place the formula below the numbers of the open station, or in the sheet on a narrow screen.
 export const placeFormula = () => {
   const [cell] = view.chosen < 0 ? [] : cellsOf(view.chosen);
   const station = cell?.closest(".open");

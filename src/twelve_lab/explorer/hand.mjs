@@ -1,10 +1,10 @@
-// The reader's hand: drags a number, types it, steps it by keys, and goes from number to number.
+// Pointer and keyboard: drag a number, type a value, step it with keys, move between numbers.
 import { begin, change, choose, drags, drops, look, move, notice, refresh, state, undo } from "./core.mjs";
 import { placeOf } from "./cells.mjs";
 import { message } from "./messages.mjs";
 import { spoken, textOf } from "./names.mjs";
 
-const PIXEL = 0.01; // of change for each pixel of a drag
+const PIXEL = 0.01; // change per pixel of a drag
 const STEPS = { "+": 0.1, "=": 0.1, "-": -0.1, PageUp: 1, PageDown: -1 };
 const ARROWS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
 
@@ -35,7 +35,7 @@ const drop = () => {
   const { node, moving = false } = drag ?? {};
   drag = null;
   if (!moving) return;
-  // The click that ends a drag chooses nothing.
+  // The click that ends a drag selects nothing.
   const swallow = (event) => {
     if (event.target === node) event.stopPropagation();
   };
@@ -71,7 +71,7 @@ document.addEventListener("focusout", (event) => {
 
 // --- keys ---
 
-// The nearest number in a direction, in the same tables or else on the whole page.
+// The nearest number in a direction: first in the same tables, then on the whole page.
 const beside = (node, [right, down]) => {
   const box = node.getBoundingClientRect();
   const nearest = (root) => {

@@ -1,4 +1,4 @@
-// The map: the stations of each lane, with their weights above and the stream of words below.
+// The map: the stations of each lane, with weights above and the stream of words below.
 import { at, byId, data, has, isWide, make, named, onChoose, onDraw, shown, state, view } from "./core.mjs";
 import { cell, tableOf, tablesOf } from "./cells.mjs";
 import { message } from "./messages.mjs";
@@ -31,7 +31,7 @@ const front = (tensor, ...lead) => {
   return at(tensor.name, ...index);
 };
 
-// Each word with its row of the table, and whether attention may look at it.
+// The words with their rows of the embedding table, and whether each may be attended to.
 const tokens = ({ side, table }) => {
   const ids = named(side);
   const weights = named(table);
@@ -62,7 +62,7 @@ const mask = (name) =>
     ? block(message("may look"), tableOf(named(name), front(named(name)), { faces: true }))
     : null;
 
-// The rows of words that leave a station: before the next norm, or after its own in post-norm.
+// The tensor that leaves a station: the sum in pre-norm, the output of the norm in post-norm.
 const stream = (layer, lane, isLast) => {
   if (isLast && has(lane.out)) return lane.out;
   const [added, normed] = [`${layer}_residual.added`, `${layer}_residual.norm.output`];
@@ -121,19 +121,19 @@ const stations = (lane) => {
   return found;
 };
 
-// Tensors one by one, with the code that computes them.
+// One section per tensor, with the code that computes it.
 const each = (tensors) =>
   tensors.map((tensor) => make("section", { class: "station", "aria-label": tensor.name },
     make("h3", {}, tensor.name), tensor.code ? make("code", { class: "note" }, tensor.code) : null, tablesOf(tensor)));
 
-// Those that the map does not show are there when they are asked for.
+// Build the list of all tensors when the reader opens it.
 export const buildTensors = () => {
   const holder = byId("tensors");
   holder.querySelector("div")?.remove();
   if (holder.open) holder.append(make("div", { class: "loose open" }, ...each(state.engine.tensors)));
 };
 
-// Builds the map; returns the attentions with the tables whose rows they connect.
+// Build the map; return the attention layers with the stations whose rows they connect.
 export const buildMap = () => {
   const map = byId("map");
   const arcs = [];
@@ -170,9 +170,9 @@ export const buildMap = () => {
 
 export const cellsOf = (place) => document.querySelectorAll(`#map .n[data-at="${place}"]`);
 
-// Opens the station of the chosen number. The others are small then, and all of them are where a
-// screen is narrow or a lane is long.
-const ROOM = 5; // stations in a lane
+// Open the station of the chosen number, and shrink the others. If no number is chosen, shrink all
+// stations if a lane is long. On a narrow screen, all stations are always small.
+const ROOM = 5; // a lane with more stations is long
 const layout = () => {
   if (data.panels) return;
   const [node] = view.chosen < 0 ? [] : cellsOf(view.chosen);

@@ -1,10 +1,10 @@
-// The texts of the page: English templates, which an embedded table may translate.
+// The texts of the page: English templates, translated by an embedded table if there is one.
 let translations = {};
 
 export const translate = (table) => {
   translations = table ?? {};
 };
 
-// A template is a whole text with named fields, as twelve_lab.messages.message takes it.
+// A template is a whole text with named fields, as in twelve_lab.messages.message.
 export const message = (template, values = {}) =>
   (translations[template] ?? template).replace(/\{(\w+)\}/g, (_, name) => values[name]);

@@ -1,4 +1,4 @@
-// The words of the sentences, and readable names of numbers.
+// Words of the sentences, and readable names of numbers.
 import { at, byId, data, make, shown, state, svg } from "./core.mjs";
 import { message } from "./messages.mjs";
 import { formatNumber } from "./writer.mjs";
@@ -9,7 +9,7 @@ export const wordOf = (id, side, position) => {
   return data.vocab?.[id] ?? String(id);
 };
 
-// The word of an index of an axis; its number if the axis has no words.
+// The word of an index along an axis; the index itself if the axis has no words.
 export const wordAt = (tensor, axis, index) => {
   const words = tensor.words[axis];
   const batch = index[tensor.axes.indexOf("batch")] ?? 0;
@@ -18,12 +18,12 @@ export const wordAt = (tensor, axis, index) => {
   return wordOf(shown().values[at(words, batch, index[axis])], words, index[axis]);
 };
 
-// The face of a word, which screen readers skip; "" for a word without a face.
+// The face of a word, hidden from screen readers; "" for a word without a face.
 export const faceOf = (word) =>
   byId(`face-${word}`)
     ? svg("svg", { class: "face", "aria-hidden": "true" }, svg("use", { href: `#face-${word}` }))
     : "";
-// A word with its face, or where there is no room, with its face or sign alone.
+// A word with its face or sign; where room is short, only the face or sign is shown.
 export const worded = (word) => {
   const sign = { "<start>": "▸", "<pad>": "∅" }[word];
   const face = sign ? make("span", { class: "sign", "aria-hidden": "true" }, sign) : faceOf(word);
@@ -73,7 +73,7 @@ export const textOf = (place, { digits = 4, values = shown().values } = {}) => {
   return formatNumber(values[place], type, digits);
 };
 
-// The change of a number per change of another, as in "moves it by -0.031".
+// Format the change of a number, as in "moves it by -0.031".
 export const slopeText = (slope) => {
   const size = Math.abs(slope);
   const text = size >= 0.0005 || size === 0 ? slope.toFixed(3) : slope.toExponential(1);

@@ -1,16 +1,16 @@
-// What the model says: scores and chances of the next word, the loss, and how it is taught.
+// Output of the model: logits and probabilities of the next word, the loss, and training.
 import { at, begin, button, change, data, has, make, named, onDraw, refresh, settle, shown, state, svg, view } from "./core.mjs";
 import { cell } from "./cells.mjs";
 import { message } from "./messages.mjs";
 import { faceOf, spoken, textOf, wordOf, worded } from "./names.mjs";
 
-const MOST = 1000; // steps of learning
-const TAUGHT = 0.05; // a loss at which learning ends
+const MOST = 1000; // maximum number of training steps
+const TAUGHT = 0.05; // loss at which training ends
 
 const SCORES = "cross_entropy.log_probabilities";
 export const speaks = () => Boolean(data.vocab) && has(SCORES) && has("logits");
 const writes = () => (has("tgt") ? "tgt" : "ids");
-// The ids of a sentence that is read.
+// The ids of an input sentence.
 export const idsOf = (batch) => {
   const { start, shape: [, length] } = named("src") ?? named("ids");
   return Array.from(shown().values.subarray(start + batch * length, start + (batch + 1) * length));
@@ -22,7 +22,7 @@ const argmax = (values, start, count) => {
   return best;
 };
 
-// What the model writes at each position of a sentence: word, wanted id, and whether they agree.
+// The prediction at each position of a sentence: word, label, and whether they agree.
 export const written = (batch, values = shown().values) => {
   const { start, shape } = named(SCORES);
   const [, positions, words] = shape;
@@ -52,7 +52,7 @@ export const wordChoice = (place, side, position, label) => {
   return make("span", { class: "word" }, face, node);
 };
 
-// A table of the scores of a sentence: a row for each word, a column for each position.
+// A table of the logits of a sentence: one row per word, one column per position.
 export const scores = (batch) => {
   const [logits, chances] = [named("logits"), named(SCORES)];
   const [, positions, words] = logits.shape;
@@ -137,7 +137,7 @@ export const teachButton = () => {
   return node;
 };
 
-// The losses since the first step, and the loss of a blind guess as a dashed line.
+// A curve of the losses since the first step, with the loss of a blind guess as a dashed line.
 export const curve = (attributes) => {
   const guess = data.vocab ? Math.log(data.vocab.length) : 0;
   const line = svg("polyline", { "vector-effect": "non-scaling-stroke" });
@@ -158,7 +158,7 @@ export const curve = (attributes) => {
 export const lossCell = () =>
   make("p", { class: "loss tables" }, make("span", {}, message("loss")), " ", cell(state.engine.target));
 
-// One step of learning, and how far it goes.
+// The button for one training step, and the learning rate.
 export const teachTools = () => {
   const input = make("input", { type: "number", class: "rate", value: teaching.rate, min: 0.001, max: 10, step: 0.1 });
   input.addEventListener("input", () => {
@@ -167,7 +167,7 @@ export const teachTools = () => {
   return [button(message("One step"), teachOnce), make("label", {}, message("learning rate"), " ", input)];
 };
 
-// For a lesson: the loss, what teaches, and the curve.
+// The panel of a lesson: loss, training controls and loss curve.
 export const lossPanel = ({ rate }) => {
   teaching.rate = rate;
   const large = curve({ class: "curve", role: "img" });

@@ -1,4 +1,4 @@
-// The page: builds its parts, and reacts to its address, its theme and its models.
+// Build the page, and respond to changes of its address, theme and model.
 import {
   at, byId, change, choose, chooseRun, data, has, isStill, make, named, notice, onBuild, onSettle, onWide, refresh, reset, settle,
   state, view, within,
@@ -27,7 +27,7 @@ const remember = () => {
       const address = write(state, view.chosen);
       history.replaceState(null, "", address ? `#${address}` : location.pathname + location.search);
     } catch {
-      // A page in a frame may have no address of its own.
+      // A page in an iframe may have no address of its own.
     }
   }, 200);
 };
@@ -74,7 +74,7 @@ const build = () => {
 };
 onBuild(build);
 
-// In front is the sentence of the chosen number, else the first one without padding.
+// The front sentence is that of the chosen number, or else the first sentence without padding.
 const frontOf = (place) => {
   const { engine } = state;
   const batch = place < 0 ? -1 : engine.tensorOf(place).axes.indexOf("batch");
@@ -111,7 +111,8 @@ const translatePage = () => {
 };
 
 const THEMES = ["dark", "light"];
-// The theme that the reader chose in the book, whose pages tell it to their frames, else the system's.
+// Use the theme that the reader chose in the book, or else that of the system. The pages of the
+// book send their theme to their iframes.
 const followTheme = () => {
   const dark = window.matchMedia("(prefers-color-scheme: dark)");
   const dress = (wanted) => {
@@ -120,7 +121,7 @@ const followTheme = () => {
   try {
     dress(localStorage.getItem("theme"));
   } catch {
-    dress(); // a page in a frame has no storage
+    dress(); // a page in an iframe has no storage
   }
   dark.addEventListener("change", () => dress());
   if (window.parent === window) return;
@@ -163,7 +164,7 @@ open();
 window.addEventListener("hashchange", open);
 onWide(() => choose(view.chosen));
 
-// For tests, dares and experiments: names and indices as in the Python trace.
+// API for tests, dares and experiments; names and indices are those of the Python trace.
 window.twelve = {
   get: (name, index = []) => state.engine.values[state.engine.place(name, index)],
   set: (name, index, value) => {

@@ -1,4 +1,4 @@
-// The panels of a live part in a lesson.
+// Panels of a live part in a lesson.
 import { at, button, byId, change, data, make, named, onDraw, shown, state } from "./core.mjs";
 import { cell, tablesOf } from "./cells.mjs";
 import { message } from "./messages.mjs";
@@ -18,7 +18,7 @@ const PANELS = {
 
   attention: ({ of, fixed }) => tablesOf(named(`${of}.weights`), fixed),
 
-  // A table above a switch that fixes all its numbers at one value.
+  // A table above a switch that fixes all numbers of the tensor at one value.
   hold: ({ of, fixed, value, says }) => {
     const { start, size } = named(of);
     const places = Array.from({ length: size }, (_, i) => start + i);
@@ -31,7 +31,7 @@ const PANELS = {
     return make("div", {}, tablesOf(named(of), fixed), make("div", { class: "bar" }, node));
   },
 
-  // A table, and buttons that change one of its rows.
+  // A table, with buttons that change one of its rows.
   stretch: ({ of, fixed, row }) => {
     const start = at(of, ...row, 0);
     const places = Array.from({ length: named(of).shape.at(-1) }, (_, i) => start + i);
@@ -40,7 +40,7 @@ const PANELS = {
     return make("div", {}, tablesOf(named(of), fixed), make("div", { class: "bar" }, ...buttons));
   },
 
-  // A weight and its gradient, row by row.
+  // A table with one weight and its gradient per row.
   gradients: ({ of, words }) => {
     const { start } = named(of);
     const rows = words.map((word, i) => {

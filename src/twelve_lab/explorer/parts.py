@@ -1,4 +1,4 @@
-"""Parts of the live page: one question of a lesson, small enough for a notebook output."""
+"""Parts of the live page: each answers one question, and fits into a notebook output."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from twelve_lab.trace.trace import Trace
 ENCODER, DECODER = "encoder.layers.0", "decoder.layers.0"
 ATTENTION, CROSS = f"{ENCODER}.self_attention", f"{DECODER}.cross_attention"
 NORM = f"{ENCODER}.self_attention_residual.norm"
-BEYOND = "&<>'"  # quotation marks are allowed in an attribute between apostrophes
+BEYOND = "&<>'"  # double quotes are allowed in a single-quoted attribute
 
 
 class Part(NamedTuple):
     """A part of the page.
 
     Attributes:
-        title: Its title.
-        lead: What to do with it, in one sentence.
-        height: Height of its frame in pixels, enough at a width of 700 pixels.
-        run: Returns its trace.
-        panels: The panels that it shows; empty for the whole page.
-        pulls: Name and index of the number whose threads it shows at first.
+        title: Title of the part.
+        lead: One sentence that says what to do.
+        height: Height of the iframe in pixels, sufficient at a width of 700 pixels.
+        run: Function that returns the trace.
+        panels: Panels to show; empty for the whole page.
+        pulls: Name and index of the number whose threads are shown at first.
     """
 
     title: str
@@ -41,9 +41,9 @@ class Part(NamedTuple):
 
 
 def frame(name: str) -> str:
-    """Return the HTML of a frame in which a part runs.
+    """Return the HTML of an iframe in which a part runs.
 
-    If frames are removed, as in an untrusted notebook, a sentence remains; in print nothing
+    Where iframes are removed, as in an untrusted notebook, a sentence remains. In print, nothing
     remains.
 
     Args:
@@ -84,7 +84,7 @@ def document(name: str) -> str:
 
 
 def _encoder(*, padding: bool = True, **switches: int) -> Trace:
-    """Run only the encoder, which keeps the page small."""
+    """Run only the encoder, to keep the page small."""
     model = example.model(**switches)
     ids = example.src.clone()
     with Trace(model) as traced:
@@ -94,7 +94,7 @@ def _encoder(*, padding: bool = True, **switches: int) -> Trace:
 
 
 def _masks() -> Trace:
-    """Attend as in lesson 05: one sentence with padding, one with a causal mask."""
+    """Run attention as in lesson 05: one sentence with padding, one with a causal mask."""
     model = example.model(num_heads=1)
     ids = torch.tensor([[2, 3, 0], [1, 2, 3]])
     padding = padding_mask(ids)[0, 0].expand(3, 3)
@@ -108,7 +108,7 @@ def _masks() -> Trace:
 
 
 def _decoder() -> Trace:
-    """Run only the decoder on a fixed memory, so that the mask affects only cross-attention."""
+    """Run only the decoder on a fixed memory, so the mask affects only cross-attention."""
     model = example.model().requires_grad_(False)
     mask = padding_mask(example.src)
     memory = model.encode(example.src, src_mask=mask)

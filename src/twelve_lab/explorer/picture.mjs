@@ -1,4 +1,4 @@
-// A picture of the machine as it is now, 1200 x 630, for a message or a post.
+// A picture of the current state, 1200 x 630 pixels, for a message or a post.
 import { byId, data, make, shown, state, view } from "./core.mjs";
 import { message } from "./messages.mjs";
 import { wordOf } from "./names.mjs";

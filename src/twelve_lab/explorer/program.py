@@ -1,7 +1,7 @@
-"""A run as a program: the arithmetic of every named number, with all branches still open.
+"""A run as a program: the arithmetic of every named number, with all branches.
 
-`explain` writes the computation of one run. A program keeps the id of a lookup, the condition of a
-mask and the scores of a softmax, so that any number can be changed before the program runs.
+`explain` formats the computation of one run. A program keeps the ids of a lookup, the condition of
+a mask and the scores of a softmax, so any number can be changed before the program runs.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def _gather(at: Output) -> Expression:
 
 
 def _attention(at: Output) -> Expression | None:
-    """Write fused attention over its scores, including the additive mask."""
+    """Express fused attention in terms of its scores, including the additive mask."""
     if (written := attention(at, operator.add)) is None:
         return None
     scores, values = written
@@ -85,7 +85,7 @@ LIVE: dict[str, Formula] = (
         **dict.fromkeys(FUSED_ATTENTION, _attention),
     }
 )
-# Operations of the page's engine, besides sums and products.
+# Operations of the engine in the page, apart from sums and products.
 FUNCTIONS = frozenset(
     "+ - * / ** neg == != < <= > >= max min IF AND OR NOT pick softmax safe_softmax log_softmax "
     "logsumexp sigmoid abs ceil cos cosh erf erfc exp exp2 expm1 floor log log10 log1p log2 sin "
@@ -97,22 +97,22 @@ class Program:
     """A run as plain data.
 
     Attributes:
-        data: {"tensors": one entry each, in the order of the run, what was given first}. An entry
-            has the name, axes, shape, type and kind of its tensor, the words of its axes, its code
-            and step; `numbers` where it was given, else `trees`, one for each element. A tree is
-            the place of an element in the program, or [operation, part, ...]; ["#", x] is a
-            constant.
+        data: {"tensors": one entry per tensor, inputs first, then in execution order}. An entry
+            has the name, axes, shape and type of its tensor, whether it is a weight, the words of
+            its axes, its code and its step. An input has `numbers`; a computed tensor has `trees`,
+            one for each element. A tree is the index of an element in the program, or
+            [operation, part, ...]; ["#", x] is a constant.
     """
 
     def __init__(self, trace: Trace, labels: Labels | None = None) -> None:
-        """Read a run.
+        """Convert a run.
 
         Args:
             trace: The run.
-            labels: Words for the indices of an axis, as `show` takes them.
+            labels: Words for the indices of an axis, in the format of `show`.
 
         Raises:
-            ValueError: If the run contains nothing that can be explained, or an operation that
+            ValueError: If the run contains no tensor that can be explained, or an operation that
                 the page cannot compute.
         """
         if trace.graph is None or not len(trace):
@@ -121,7 +121,7 @@ class Program:
             entry.kept()
         self.trace, self.graph, self.labels = trace, trace.graph, labels or {}
         named = self.graph.tape.named
-        # Inputs first, then computed tensors in the order of the run.
+        # Inputs first, then computed tensors in execution order.
         inputs = [block for name, block in named.items() if name not in trace]
         self.blocks = inputs + [named[name] for name in trace]
         self.starts: dict[int, int] = {}
@@ -190,14 +190,14 @@ class Program:
         }
 
     def _words(self, block: Block, axis: str) -> Any:
-        """Return the source of an axis's words: a tensor of ids, a list, or none."""
+        """Return the words of an axis: the name of a tensor of ids, a list of words, or None."""
         named = self.graph.tape.named
         role = axis
         if axis in ("query", "key") and axis not in self.labels:
             side = "src" if block.name.startswith(("encoder", "src")) else "tgt"
             role = "src" if axis == "key" and "cross_attention" in block.name else side
         if role in ("src", "tgt") and "ids" in named:
-            role = "seq"  # a model without a source
+            role = "seq"  # decoder-only model
         holder = "ids" if role == "seq" else role
         ids = named.get(holder)
         if (
@@ -219,4 +219,4 @@ def _type(dtype: torch.dtype) -> str:
 
 
 def _plain(number: float) -> float | str:
-    return +number if math.isfinite(number) else str(number)  # True and False as 1 and 0
+    return +number if math.isfinite(number) else str(number)  # converts True and False to 1 and 0

@@ -1,10 +1,10 @@
-// The line that stays on the screen: the sentence, what is written, the loss, and what to do.
+// The bar that stays on the screen: sentence, prediction, loss and main buttons.
 import { button, byId, data, isStill, look, make, named, onDraw, reset, shown, state, undo, view } from "./core.mjs";
 import { message } from "./messages.mjs";
 import { faceOf, wordOf } from "./names.mjs";
 import { blindGuess, curve, idsOf, speaks, teachButton, teachTools, verdict, written } from "./output.mjs";
 
-const FLIP = 500; // milliseconds until the written word follows a drag
+const FLIP = 500; // milliseconds until the predicted word follows a drag
 
 const sentence = (batch) =>
   idsOf(batch).filter((id) => id !== 0 || batch === view.front).map((id, n) => wordOf(id, "src", n));
@@ -17,7 +17,7 @@ const answer = (each) => {
   return make("span", { class: `answer ${kind}`, title: verdict(each) }, spelled(each.word), make("span", { class: "sign" }, sign));
 };
 
-// A sentence and the model's words with their marks. A sentence in the background is a button.
+// A sentence and the predicted words with their marks. A sentence in the background is a button.
 const line = (batch, act) => {
   const isFront = batch === view.front;
   const read = make("span", { class: "read" });
@@ -38,7 +38,7 @@ const line = (batch, act) => {
     read.replaceChildren(...sentence(batch).map(spelled));
     clearTimeout(timer);
     const flips = last && last !== written(batch).map(({ word }) => word).join();
-    // During a drag the pulse walks through the stations first.
+    // During a drag, the pulse first passes through the stations.
     if (flips && view.dragged >= 0 && !isStill()) timer = setTimeout(show, FLIP, true);
     else show(flips);
   });
@@ -74,7 +74,7 @@ export const buildStage = ({ front, copy }) => {
   byId("stage").replaceChildren(...parts);
 };
 
-// What is needed less often; a live part of a lesson has some of it.
+// The controls that are used less often; a live part of a lesson has some of them.
 export const buildTools = (save) => {
   const again = button(message("Start again"), reset);
   const before = button(message("Show before (hold B)"), () => look(!view.before));

@@ -1,7 +1,7 @@
-// The reader's actions: applied to a run, undone, carried over to another configuration.
+// Actions of the reader: apply them to a run, undo them, replay them on another configuration.
 import { Engine } from "./engine.mjs";
 
-const KEPT = 200; // actions that can be undone
+const KEPT = 200; // maximum number of actions that can be undone
 
 export class State {
   constructor(runs) {
@@ -19,12 +19,12 @@ export class State {
     return this.engineOf(this.number);
   }
 
-  // Steps of gradient descent so far.
+  // The number of gradient descent steps so far.
   get steps() {
     return Math.max(0, this.losses.length - 1);
   }
 
-  // Open a configuration as it was written, and forget every action.
+  // Open a configuration in its initial state, and forget all actions.
   start(number) {
     this.number = number;
     this.past = [];
@@ -44,7 +44,7 @@ export class State {
     this.before = { number, values: engine.original, held: new Map() };
   }
 
-  // Compute everything that depends on the changes.
+  // Recompute all values and gradients.
   follow() {
     this.engine.run();
     this.engine.back();
@@ -58,7 +58,7 @@ export class State {
     this.before = { number, values, held };
   }
 
-  // Change a number; null returns it to its first value, or to the result of its arithmetic.
+  // Change a number; null resets it to its initial value, or to the result of its arithmetic.
   put(place, value) {
     this.set(place, value);
     this.follow();
@@ -69,7 +69,7 @@ export class State {
     const { name, start } = engine.tensorOf(place);
     if (value === null) engine.restore(place);
     else engine.put(place, value);
-    // Among the changes since the last learning, the last one of a number counts.
+    // Among the changes since the last training step, only the last change of a number counts.
     const element = place - start;
     const since = this.actions.findLastIndex((each) => each.steps) + 1;
     const old = this.actions.findIndex(
@@ -100,8 +100,8 @@ export class State {
     return true;
   }
 
-  // Apply actions to the configuration as it was written.
-  // Returns the names of tensors that it does not have in the same shape.
+  // Apply actions to the configuration in its initial state.
+  // Return the names of tensors that the configuration lacks, or that are too small there.
   replay(actions) {
     const { engine } = this;
     for (const place of engine.changes().keys()) engine.restore(place);
@@ -124,7 +124,7 @@ export class State {
     this.#showOriginal();
   }
 
-  // Select another configuration, and apply the actions there too; returns the missing names.
+  // Select another configuration and replay the actions there; return the names of missing tensors.
   choose(number) {
     this.begin();
     const old = this.engine;
@@ -136,7 +136,7 @@ export class State {
     return [...new Set(missing)];
   }
 
-  // The place of a number of one configuration in another, or -1 if that has no such number.
+  // Map the index of a number to another configuration; -1 if that has no such number.
   twin(place, from, to) {
     if (place < 0 || from === to) return place;
     const { name, shape, start } = this.engineOf(from).tensorOf(place);
@@ -149,7 +149,7 @@ export class State {
     return this.before.values[this.twin(place, this.number, this.before.number)];
   }
 
-  // The engine with the numbers before the last action: what is drawn from it is of one moment.
+  // The engine with all values and gradients of the state before the last action.
   get earlier() {
     const { values, held } = this.before;
     const view = Object.assign(Object.create(this.engine), {

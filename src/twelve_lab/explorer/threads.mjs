@@ -1,15 +1,18 @@
-// Threads between numbers. At rest: who looks at whom, as wide as the weight. From a number that is
-// pointed at: what it depends on, as wide as the slope; if it was given, what depends on it. During
-// a drag: what changed, and how much. While it learns: the slopes of the loss. Red raises, blue
-// lowers.
+// Threads between numbers.
+// At rest: which word attends to which; the width shows the weight.
+// From a number under the pointer: what it depends on; the width shows the slope. From an input:
+// what depends on it.
+// During a drag: what changed, and how much.
+// During training: the slopes of the loss.
+// Red raises, blue lowers.
 import { at, byId, data, make, onDraw, shown, state, svg, view } from "./core.mjs";
 import { message } from "./messages.mjs";
 import { slopeText, spoken, textOf } from "./names.mjs";
 
 export const MOST = 40;
 const WIDEST = 7; // pixels
-const LEAST = 0.02; // of the widest
-const PULSE = 90; // milliseconds from station to station
+const LEAST = 0.02; // relative to the widest
+const PULSE = 90; // milliseconds from one station to the next
 
 let arcs = [];
 let pulled = -1;
@@ -26,7 +29,7 @@ const visible = () => {
 };
 const orderOf = (node) => Number(node.closest(".station")?.dataset.order ?? 0);
 
-// The points where a thread leaves one cell and reaches another: beside their digits.
+// The points where a thread leaves one cell and reaches another, beside the digits.
 const EDGE = 3;
 const ends = (from, to, origin) => {
   const [a, b] = [from, to].map((node) => node.getBoundingClientRect());
@@ -37,7 +40,8 @@ const ends = (from, to, origin) => {
   ];
   return [point(a, aside), point(b, -aside)];
 };
-// A curve from one point to another: it starts horizontally, or vertically if the points are far apart in height.
+// A curve between two points: it starts horizontally, or vertically if the points are far apart in
+// height.
 const curveOf = ([x1, y1], [x2, y2]) => {
   const [dx, dy] = [x2 - x1, y2 - y1];
   if (Math.abs(dx) * 2 < Math.abs(dy)) return `M${x1} ${y1}C${x1} ${y1 + dy / 2} ${x2} ${y2 - dy / 2} ${x2} ${y2}`;
@@ -45,7 +49,7 @@ const curveOf = ([x1, y1], [x2, y2]) => {
   return `M${x1} ${y1}C${x1 + bend} ${y1} ${x2 - bend} ${y2} ${x2} ${y2}`;
 };
 
-// Draw threads, and keep the elements of those that were there: their pulse does not begin again.
+// Draw threads. Keep existing path elements, so their pulse does not restart.
 const draw = (threads) => {
   const kept = new Set();
   for (const { key, d, width, kind, delay = 0, colour = null } of threads) {
@@ -59,7 +63,7 @@ const draw = (threads) => {
     path.setAttribute("d", d);
     path.setAttribute("class", kind);
     if (kind === "raises") path.setAttribute("pathLength", 1);
-    else path.removeAttribute("pathLength"); // its dashes have one length
+    else path.removeAttribute("pathLength"); // its dashes have a fixed length
     path.style.cssText = `stroke-width:${width.toFixed(2)}px;--delay:${delay}ms${colour ? `;stroke:${colour}` : ""}`;
   }
   for (const [key, path] of paths) {
@@ -81,7 +85,7 @@ const label = (id, node, words) => {
   tip.style.transform = `translate(${left}px, ${box.top - origin.top - tip.offsetHeight - 4}px)`;
 };
 
-// What the threads show, in words above the map: a live part of a lesson has none.
+// Describe the threads in a caption above the map; a live part of a lesson has no caption.
 const caption = (words = "", ...ends) => {
   const node = byId("caption");
   if (!node || node.dataset.words === words) return;
@@ -89,7 +93,7 @@ const caption = (words = "", ...ends) => {
   node.replaceChildren(words, ...ends.flatMap((end, n) => [" ", make("span", { class: ["raises", "lowers"][n] }, end)]));
 };
 
-// The largest entries of [place, amount], at most MOST of them that can be seen.
+// The largest visible entries of [index, amount], at most MOST.
 const bySize = ([, a], [, b]) => Math.abs(b) - Math.abs(a);
 const largest = (amounts, nodes) => {
   const found = amounts
@@ -99,7 +103,7 @@ const largest = (amounts, nodes) => {
   return found.slice(0, MOST).filter(([, amount]) => Math.abs(amount) >= LEAST * top);
 };
 
-// Every number on which a number depends, with its slope, the largest first.
+// All numbers that a number depends on, with their slopes, largest first.
 export const slopesOf = (place) => {
   const slopes = shown().slopesOf(place).subarray(0, state.engine.count);
   return [...slopes.entries()]
@@ -107,7 +111,7 @@ export const slopesOf = (place) => {
     .sort(bySize);
 };
 
-// What follows if a given number grows by 0.1, or if an entry of a mask is pressed.
+// The changes of all numbers if a number increases by 0.1, or if an entry of a mask is toggled.
 export const effectsOf = (place) => {
   const engine = shown();
   const amount = { float: 0.1, bool: 1 - 2 * engine.values[place] }[engine.tensorOf(place).type];
@@ -117,7 +121,7 @@ export const effectsOf = (place) => {
     .sort(bySize);
 };
 
-// Threads between one number and others; all numbers without a thread are dimmed, unless `quiet`.
+// Draw threads between one number and others; dim all numbers without a thread unless `quiet`.
 const star = (centre, amounts, { outward = false, quiet = false, nodes }) => {
   const chosen = largest(amounts, nodes);
   const origin = byId("map").getBoundingClientRect();
@@ -140,7 +144,7 @@ const star = (centre, amounts, { outward = false, quiet = false, nodes }) => {
   return chosen;
 };
 
-// At rest: a thread for each head from the row of a key to the row of a query.
+// At rest: draw one thread per head from the row of a key to the row of a query.
 const rest = () => {
   byId("map").classList.remove("pulled");
   label("tip", null);
@@ -159,7 +163,8 @@ const rest = () => {
         if (!(weight > LEAST)) continue;
         const shift = (head - (heads - 1) / 2) * 5;
         const [y1, y2] = [key, query].map((box) => box.top + box.height / 2 + shift - origin.top);
-        // In one column a thread goes round on the left, else from right to left.
+        // In one column, a thread bends around on the left. Otherwise it leads from the right edge
+        // of the key to the left edge of the query.
         const round = Math.abs(key.left - query.left) < 60;
         const [x1, x2] = [round ? key.left - 3 : key.right, query.left - 3].map((x) => x - origin.left);
         const out = from ? 22 + 7 * k + 2 * head : 4 + 4 * k + 2 * head;
@@ -183,7 +188,7 @@ const changes = () => {
   return amounts;
 };
 
-// The threads of one number: backwards to what it depends on, or forwards from a given number.
+// Draw the threads of one number: backward to what it depends on, or forward from an input.
 const pullThreads = (place, nodes) => {
   const name = spoken(place);
   const slopes = slopesOf(place);
@@ -235,7 +240,7 @@ const soon = () => {
     drawAll();
   });
 };
-// A number is pulled while it is pointed at or has the focus.
+// A number is pulled while the pointer is over it or it has the focus.
 const pull = (place) => {
   if (pulled === place) return;
   pulled = place;
@@ -249,7 +254,7 @@ document.addEventListener("focusin", (event) => pull(placeAt(event.target)));
 document.addEventListener("focusout", () => pull(-1));
 onDraw(soon);
 
-// A short demonstration: show the threads of a number, unless the reader does something first.
+// A short demonstration: show the threads of a number, unless the reader acts first.
 export const demonstrate = (place) => {
   const timers = [setTimeout(() => pull(place), 800), setTimeout(() => pull(-1), 4200)];
   for (const event of ["pointermove", "pointerdown", "keydown", "wheel"])

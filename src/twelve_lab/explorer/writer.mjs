@@ -1,4 +1,4 @@
-// Writes arithmetic as `explain` does in Python: in symbols, then in digits.
+// Format arithmetic like `explain` in Python: in symbols, then in digits.
 import { isPlace, leaves, number } from "./engine.mjs";
 import { message } from "./messages.mjs";
 
@@ -43,7 +43,7 @@ const constant = (written) => {
   return general(value);
 };
 
-// The computed branch: the active side of a condition, the selected element of a lookup.
+// The branch that was computed: the active side of a condition, the selected element of a lookup.
 const decided = (engine, tree) => {
   if (isPlace(tree) || tree[0] === "#") return tree;
   const [name, ...parts] = tree;
@@ -158,7 +158,7 @@ class Symbols extends Digits {
     return outer >= 1 ? `(${text})` : text;
   }
 
-  // A slice, if the elements are one whole axis of one tensor; otherwise nothing.
+  // Format a slice if the elements are one whole axis of one tensor; otherwise return "".
   run(parts) {
     if (!parts.every(isPlace)) return "";
     const homes = new Set(parts.map((place) => this.engine.home[place]));
@@ -183,14 +183,14 @@ const terms = ([name, ...parts]) => {
   return parts.slice(0, half).map((left, i) => ["*", left, parts[half + i]]);
 };
 
-// Digits, with every factor as its place between two bars.
+// Format digits, with the index of every factor between two bars.
 class Factors extends Digits {
   leaf(place, outer) {
     return super.leaf(place, outer).replace(/[^()]+/, `|${place}|`);
   }
 }
 
-// Why a number has no formula: it was given, is held, or is a constant; "" if it has one.
+// The reason why a number has no formula: an input, a fixed number or a constant; "" otherwise.
 const origin = (engine, place) => {
   const number = formatNumber(engine.values[place], engine.tensorOf(place).type);
   const tree = engine.trees[place];
@@ -201,11 +201,11 @@ const origin = (engine, place) => {
   return "";
 };
 
-// The numbers that a number is computed from, in the branch that was taken.
+// The numbers that a number is computed from, in the computed branch.
 export const sources = (engine, place) =>
   origin(engine, place) ? [] : [...leaves(decided(engine, engine.trees[place]))];
 
-// The formula in digits: a list in which texts and indices of numbers alternate.
+// The formula in digits: a list that alternates texts and indices of numbers.
 export const formula = (engine, place) => {
   const reason = origin(engine, place);
   if (reason) return [reason];
