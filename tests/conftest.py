@@ -14,9 +14,9 @@ import torch
 from torch import Tensor, nn
 from torch.testing import assert_close
 
-# nbformat imports jsonschema, which would build a grammar for addresses in two seconds.
+# nbformat imports jsonschema, which would spend two seconds on a grammar for IRIs.
 sys.modules.setdefault("rfc3987_syntax", None)
-# No test compares distributed tensors, for which assert_close would import sympy: two seconds.
+# assert_close would import sympy (two seconds) for distributed tensors, which no test compares.
 torch.testing._comparison._HAS_DTENSOR = False
 
 # Part of our layer -> its name in torch.nn.
@@ -28,21 +28,21 @@ TORCH_NAMES = {
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Use one thread: the tensors are too small for a second thread."""
+    """Use a single thread: the tensors are too small to benefit from more."""
     torch.set_num_threads(1)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Exclude the loaded modules from garbage collection, and collect less often."""
+    """Exclude the loaded modules from garbage collection, and collect garbage less often."""
     gc.freeze()
     gc.set_threshold(20_000)
 
 
 @pytest.fixture(autouse=True)
 def _float64():
-    """Compute in float64, for strict default tolerances, with a fixed seed."""
+    """Use float64, whose default tolerances are strict, and a fixed seed."""
     torch.set_default_dtype(torch.float64)
-    # As torch.manual_seed on the CPU; for other devices that function stores a traceback.
+    # Like torch.manual_seed, which would also store a traceback for each device other than the CPU.
     torch.default_generator.manual_seed(12)
     yield
     torch.set_default_dtype(torch.float32)
@@ -50,7 +50,7 @@ def _float64():
 
 @pytest.fixture
 def unchecked() -> Iterator[None]:
-    """Switch the shape checker off: it would reject bad input before the layers do."""
+    """Disable the shape checker, which would reject bad input before the layers do."""
     jaxtyping.config.update("jaxtyping_disable", True)
     yield
     jaxtyping.config.update("jaxtyping_disable", False)
@@ -58,7 +58,7 @@ def unchecked() -> Iterator[None]:
 
 @pytest.fixture
 def sizes() -> SimpleNamespace:
-    """Give sizes that all differ, so that exchanged axes are noticed."""
+    """Return distinct sizes, so that swapped axes are noticed."""
     return SimpleNamespace(
         batch=2, heads=3, tgt=4, src=5, d_v=6, d_k=8, src_vocab=11, tgt_vocab=13, d_model=24,
         d_ff=96,
@@ -67,13 +67,13 @@ def sizes() -> SimpleNamespace:
 
 @pytest.fixture
 def seeded() -> torch.Generator:
-    """Give a random generator with a fixed seed."""
+    """Return a random generator with a fixed seed."""
     return torch.Generator().manual_seed(12)
 
 
 @pytest.fixture
 def draw(seeded: torch.Generator) -> Callable[..., Tensor]:
-    """Draw normal numbers of a shape: `draw(batch, src, d_model)`."""
+    """Draw a standard normal tensor of a given shape: `draw(batch, src, d_model)`."""
     device = torch.get_default_device()
     return lambda *shape: torch.randn(shape, generator=seeded, device="cpu").to(device)
 
@@ -96,7 +96,7 @@ def assert_same(draw: Callable[..., Tensor]) -> Callable[..., None]:
 
 @pytest.fixture
 def draw_ids(seeded: torch.Generator) -> Callable[..., Tensor]:
-    """Draw ids below a limit, at least 1 if not given: `draw_ids(limit, batch, src)`."""
+    """Draw ids below a limit and not below `lowest` (default 1): `draw_ids(limit, batch, src)`."""
     device = torch.get_default_device()
 
     def draw(limit: int, *shape: int, lowest: int = 1) -> Tensor:
@@ -107,7 +107,7 @@ def draw_ids(seeded: torch.Generator) -> Callable[..., Tensor]:
 
 @pytest.fixture
 def src(sizes: SimpleNamespace, draw_ids: Callable[..., Tensor]) -> Tensor:
-    """Draw source ids; the first sentence is shorter."""
+    """Draw source ids; the first sentence is padded."""
     ids = draw_ids(sizes.src_vocab, sizes.batch, sizes.src)
     ids[0, 3:] = 0
     return ids
@@ -127,7 +127,7 @@ def y(sizes: SimpleNamespace, draw: Callable[..., Tensor]) -> Tensor:
 
 @pytest.fixture
 def prompt_mask(sizes: SimpleNamespace) -> Tensor:
-    """Hide the beginning of the first sentence, and from each query its future."""
+    """Return a causal mask that also masks the first two positions of the first sentence."""
     mask = torch.ones(sizes.batch, 1, sizes.src, sizes.src, dtype=torch.bool).tril()
     mask[0, :, :, :2] = False
     return mask
@@ -135,7 +135,7 @@ def prompt_mask(sizes: SimpleNamespace) -> Tensor:
 
 @pytest.fixture
 def noisy(seeded: torch.Generator) -> Callable[[nn.Module], nn.Module]:
-    """Fill the weights of a module with noise, so that no bias is 0 and no scale is 1."""
+    """Fill the parameters of a module with noise, so that no bias is 0 and no scale is 1."""
 
     def fill(module: nn.Module) -> nn.Module:
         with torch.no_grad():
@@ -150,7 +150,7 @@ def noisy(seeded: torch.Generator) -> Callable[[nn.Module], nn.Module]:
 
 @pytest.fixture
 def torch_state() -> Callable[[nn.Module], dict[str, Tensor]]:
-    """Give the weights of one of our layers under the names of its counterpart in torch.nn."""
+    """Rename the state of one of our layers to match its counterpart in torch.nn."""
 
     def convert(layer: nn.Module) -> dict[str, Tensor]:
         ours, theirs = layer.state_dict(), {}
