@@ -101,7 +101,7 @@ def exercises_of(notebook: NotebookNode) -> list[Exercise]:
 
 
 def exercise_cells(number: int, id: str, contract: str, answer: str) -> list[NotebookNode]:
-    """Build the three cells of an exercise; the check is given the variable answer_<number>."""
+    """Build the three cells of an exercise; the check reads answer_<number>."""
     hints = (f"<details><summary>Hint {n}</summary>\n\nThink.\n\n</details>" for n in (1, 2, 3))
     return [
         new_markdown_cell(f"### {number}. Do it\n\n`{contract}`\n\n{''.join(hints)}"),

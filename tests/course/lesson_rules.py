@@ -198,7 +198,7 @@ def _by_hand(notebook: NotebookNode, path: Path) -> Iterator[str]:
 
 def _step(path: Path):
     """Return the step of a page, or None."""
-    return next((one for one in STEPS if path.name == Path(one.notebook).name), None)
+    return next((step for step in STEPS if path.name == Path(step.notebook).name), None)
 
 
 def _parts(notebook: NotebookNode) -> list[tuple[str, list[NotebookNode]]]:
@@ -220,7 +220,7 @@ def _words_of_prose(cells: list[NotebookNode]) -> int:
 
 
 def _printed(cell: NotebookNode) -> list[str]:
-    return [text_of(one) for one in cell.outputs if not stored(one.get("data", {}))]
+    return [text_of(output) for output in cell.outputs if not stored(output.get("data", {}))]
 
 
 def _tagged(notebook: NotebookNode, tag: str) -> int:

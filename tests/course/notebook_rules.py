@@ -47,7 +47,7 @@ AXES = {
     "d_model", "d_k", "d_v", "d_ff", "d_in", "d_out", "in", "out", "vocab", "max_len", "channel",
     "height", "width",
 }  # fmt: skip
-CONTRACTS = {one.contract for one in EXERCISES.values()}
+CONTRACTS = {exercise.contract for exercise in EXERCISES.values()}
 # Numbers and shapes in the prose that no cell computes, by page and reason.
 OTHERS, ASKED, PAPER = "of other code", "part of a question or a hint", "worked out on paper"
 UNSHOWN = "not shown in a cell yet"
@@ -146,7 +146,7 @@ def _cells(notebook: NotebookNode, path: Path) -> Iterator[str]:
 
 
 def _owes_output(code: str) -> bool:
-    """Return whether a cell should have output: prints, or an expression at the end."""
+    """Return whether a cell should have output, from print or a final expression."""
     body = ast.parse(code).body
     run = [node for node in body if not isinstance(node, ast.FunctionDef | ast.ClassDef)]
     names = {

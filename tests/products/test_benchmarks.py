@@ -18,7 +18,7 @@ from benchmarks.timing import cpu_clock, interleave, ratios, spread
 # x-transformers uses torch.jit.script, and the tests treat warnings as errors.
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")
 DOCS = Path(__file__).parents[2] / "docs"
-# Few axes share a size. torch has a fast path for an even number of heads.
+# All axes have distinct sizes. torch has a fast path for an even number of heads.
 SMALL = models.Size("small", 3, 5, 7, 16, 2, 24, 2, 11, 2)
 
 
