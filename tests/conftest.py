@@ -28,12 +28,12 @@ TORCH_NAMES = {
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Use one thread: the tensors are too small for a second thread."""
+    """Use a single thread: the tensors are too small to benefit from more."""
     torch.set_num_threads(1)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Exclude the loaded modules from garbage collection, and collect less often."""
+    """Exclude the loaded modules from garbage collection, and collect garbage less often."""
     gc.freeze()
     gc.set_threshold(20_000)
 

@@ -1,9 +1,9 @@
-"""Rules of the list of steps: every step has its files, and no file belongs to no step.
+"""Rules for the list of steps: every step has its files, and every file belongs to a step.
 
 A module may also belong to a task to write by hand.
 
 Each rule takes the root of a project and yields problems that begin with the file at fault.
-They import only the list of steps from that project.
+The rules import only the list of steps from that project.
 """
 
 import ast
@@ -19,14 +19,14 @@ from tools import write_steps
 
 LIST = "src/twelve_lab/course.py"
 NO_WORKSHOP = {"a3"}
-# Workshops that belong to several steps, and the fused kernels, which no step teaches.
+# Prefix of the workshops shared by several steps, and the fused kernels, which no step teaches.
 TOOLS, FAST = "tools_", "src/twelve/fast.py"
 
 
 def load(root: Path) -> ModuleType:
     """Import the list of steps of a project."""
     course = ModuleType("course_of_a_root")
-    # An import could use compiled code of another text of the same size and second.
+    # An import could reuse stale bytecode: source with the same size and modification time.
     exec(compile((root / LIST).read_text(encoding="utf-8"), root / LIST, "exec"), vars(course))
     return course
 
@@ -40,13 +40,13 @@ def problems(root: Path) -> list[str]:
 
 
 def with_modules(course: ModuleType) -> list:
-    """List the steps and the tasks by hand that have a module, in the order of import."""
+    """List the steps and the tasks by hand that have a module, in import order."""
     return [*(step for step in course.STEPS if step.module),
             *(drill for drill in course.DRILLS if drill.exports)]  # fmt: skip
 
 
 def files_of(step) -> dict[str, bool]:
-    """Map every file that a step may have to whether it must exist."""
+    """Map each file that a step may have to whether the file is required."""
     return {
         step.notebook: True,
         step.workshop: step.number not in NO_WORKSHOP,
@@ -57,7 +57,7 @@ def files_of(step) -> dict[str, bool]:
 
 
 def imports(path: Path) -> Iterator[str]:
-    """List every module that a file imports, at its top or in a function."""
+    """Yield every module that a file imports, at top level or inside a function."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -84,7 +84,7 @@ def _files(root, course):
 
 
 def _by_hand(root, course):
-    """Check that each task to write by hand has its page, its exercises and its module."""
+    """Check that each task by hand has its page, its exercises and its module."""
     for folder, suffix in ((f"notebooks/{course.BY_HAND}", ".ipynb"),
                            (f"src/twelve_lab/exercises/{course.BY_HAND}", ".py")):  # fmt: skip
         stems = {path.stem for path in (root / folder).glob(f"*{suffix}")} - {"__init__"}
@@ -121,7 +121,7 @@ def _modules(root, course):
 
 
 def _notebooks(root, steps):
-    """Check the titles of a lesson and its workshop, and whose exercises it has."""
+    """Check the titles of each lesson and its workshop, and the steps of their exercises."""
     for step in steps:
         checked = set()
         for path, title in ((step.notebook, step.title),
@@ -139,7 +139,7 @@ def _notebooks(root, steps):
 
 
 def _written(root, course):
-    """Check the files that `make catalogue` writes from the list."""
+    """Check the files that `make catalogue` generates from the list."""
     readme = (root / write_steps.README).read_text(encoding="utf-8")
     for name, expected in {
         write_steps.EXPORTS: write_steps.exports([*course.STEPS, *course.DRILLS]),
@@ -153,9 +153,9 @@ def _written(root, course):
 
 
 def _glossary(root, course):
-    """Check that the glossary has the exports of each module under the number of its step.
+    """Check that the glossary lists the exports of each module under the number of its step.
 
-    The number of a module by hand is that of the lesson that it belongs to.
+    A module by hand has the number of the lesson that it belongs to.
     """
     text = (root / "docs/glossary.md").read_text(encoding="utf-8")
     table = text.partition("## Layers and functions\n")[2].partition("\n## ")[0]

@@ -1,7 +1,7 @@
-"""Rules for the exercises of a stored notebook, so that they can be answered and graded.
+"""Rules that keep the exercises of a stored notebook answerable and gradable.
 
-An exercise is three consecutive cells: the task, the answer, which is blank, and the check. A rule
-takes a notebook and yields its violations.
+An exercise is three consecutive cells: the task, a blank answer, and the check. Each rule takes
+a notebook and yields its violations.
 """
 
 import ast
@@ -17,9 +17,9 @@ from twelve_lab.check import Question, Task
 from twelve_lab.check.solve import solution
 from twelve_lab.course import DRILLS
 
-# Lines of a solution that may appear in other cells: they reveal nothing.
+# Lines of a solution that reveal nothing, and may appear in other cells.
 TRIVIAL = re.compile(r"return \w+|(from .+ )?import .+|super\(\)\.__init__\(\)|\W*")
-# The nbgrader metadata of the two code cells of an exercise, beside their names.
+# The nbgrader metadata of the two code cells of an exercise, apart from their ids.
 ALL = {"schema_version": 3, "task": False}
 ANSWER = {**ALL, "grade": False, "locked": False, "solution": True}
 CHECK = {**ALL, "grade": True, "locked": True, "solution": False, "points": 1}
@@ -29,10 +29,10 @@ class Exercise(NamedTuple):
     """The three cells of an exercise.
 
     Args:
-        id: As "06-split-heads".
-        task: The task, with hints.
-        answer: The cell for the answer.
-        check: The call that checks the answer.
+        id: Name of the exercise, such as "06-split-heads".
+        task: The cell that states the task, with hints.
+        answer: The answer cell, which is blank.
+        check: The cell that checks the answer.
     """
 
     id: str
@@ -51,9 +51,9 @@ def problems(
 
     Args:
         notebook: The notebook.
-        stem: Its name, which begins with the number of the step, or that of a page by hand.
-        exercises: The declared exercises, by id.
-        other: All other pages: a lesson and its workshop share the exercises of their step.
+        stem: File name without suffix; begins with the number of the step, or names a page by hand.
+        exercises: The declared exercises, keyed by id.
+        other: The cells of all other pages; a lesson and its workshop share exercises.
     """
     declared = _declared(stem, exercises)
     if not declared:
@@ -86,7 +86,7 @@ def _declared(stem: str, exercises: Mapping[str, Task | Question]) -> dict[str, 
 
 
 def exercises_of(notebook: NotebookNode) -> list[Exercise]:
-    """Collect the exercises in order, by the nbgrader metadata of their checks."""
+    """Collect the exercises in order; nbgrader metadata marks their checks."""
     cells = notebook.cells
     return [
         Exercise(
@@ -101,7 +101,7 @@ def exercises_of(notebook: NotebookNode) -> list[Exercise]:
 
 
 def exercise_cells(number: int, id: str, contract: str, answer: str) -> list[NotebookNode]:
-    """Write the three cells of an exercise whose answer is called answer_<number>."""
+    """Build the three cells of an exercise; the check reads answer_<number>."""
     hints = (f"<details><summary>Hint {n}</summary>\n\nThink.\n\n</details>" for n in (1, 2, 3))
     return [
         new_markdown_cell(f"### {number}. Do it\n\n`{contract}`\n\n{''.join(hints)}"),
@@ -114,7 +114,7 @@ def exercise_cells(number: int, id: str, contract: str, answer: str) -> list[Not
 
 
 def solution_lines(exercise: Exercise) -> list[str]:
-    """List the lines that solve an exercise, without trivial ones.
+    """List the nontrivial lines of the solution of an exercise.
 
     Raises:
         ValueError: If the answer cell is not blank.
@@ -158,7 +158,7 @@ def _cells(exercise: Exercise, declared: Task | Question) -> Iterator[str]:
 
 
 def _hidden(notebook: NotebookNode, exercises: list[Exercise]) -> Iterator[str]:
-    """Find a solution that another cell reveals, and a cell that needs an answer."""
+    """Find cells that reveal a solution or depend on an answer."""
     for cell in notebook.cells:
         if "BEGIN SOLUTION" in cell.source or "END SOLUTION" in cell.source:
             yield f"cell {cell.id} contains a solution marker"

@@ -1,4 +1,4 @@
-"""Rules for figures that are seen small, projected, without colour or not at all.
+"""Rules that keep figures legible when small, projected, without colour, or read aloud.
 
 Each rule yields the problems of a notebook or of one drawing.
 """
@@ -21,7 +21,7 @@ from twelve_lab.draw.canvas import SMALL_SIZE, TEXT_SIZE
 from twelve_lab.draw.drawing import stored
 from twelve_lab.show.palette import DPI, INK
 
-# The width of a lesson in the book, in pixels, and the smallest type in it.
+# Width of a lesson in the book, and the smallest font size allowed there, in pixels.
 COLUMN, SMALLEST = 792, 11
 SHORTEST = 40
 EMPTY_OPENING = re.compile(r"(a |an |the )?(figure|image|picture|plot|graph|chart|diagram)\b", re.I)
@@ -29,7 +29,7 @@ COLOUR_NAME = re.compile(r"\b(red|blue|green|yellow|orange|purple|gr[ae]y|dark|p
 
 
 def notebook_problems(notebook: NotebookNode) -> Iterator[str]:
-    """Each picture has one alt text in sentences, and its type is large enough."""
+    """Require one alt text in sentences for each picture, and type that is large enough."""
     pictures = [
         (f"code cell {number}", picture, output.data.get("text/plain"))
         for number, cell in enumerate(code_cells(notebook), 1)
@@ -59,7 +59,7 @@ def notebook_problems(notebook: NotebookNode) -> Iterator[str]:
 
 
 def figure_problems(drawing: Drawing, bracketed: set[str]) -> Iterator[str]:
-    """Text is large, dark, inside the picture and apart, and every bracket has a name.
+    """Require legible text inside the picture, without overlaps, and a name for each bracket.
 
     Args:
         drawing: The figure.
@@ -69,7 +69,7 @@ def figure_problems(drawing: Drawing, bracketed: set[str]) -> Iterator[str]:
     for text in texts:
         if text.get_fontsize() < SMALL_SIZE:
             yield f"{text.get_text()!r} has {text.get_fontsize():g} pt, less than {SMALL_SIZE} pt"
-        # On the fills of the palette, INK has enough contrast: tests/unit/test_show.py.
+        # tests/unit/test_show.py checks the contrast of INK with the fills of the palette.
         if to_hex(text.get_color()) != INK:
             yield f"{text.get_text()!r} is {to_hex(text.get_color())}, not near-black"
     yield from place_problems(drawing)
@@ -82,7 +82,7 @@ def figure_problems(drawing: Drawing, bracketed: set[str]) -> Iterator[str]:
 
 
 def lost_shapes(svg: str) -> Iterator[str]:
-    """Every letter and every dot refers to a shape that is in the file."""
+    """Find letters and dots that refer to a shape missing from the file."""
     lost = Counter(re.findall(r"href='#(.*?)'", svg))
     for shape in re.findall(r" id='(.*?)'", svg):
         lost.pop(shape, None)
@@ -92,7 +92,7 @@ def lost_shapes(svg: str) -> Iterator[str]:
 
 
 def small_type(svg: str) -> Iterator[str]:
-    """The smallest text is large enough on a page of the book, which shrinks wide pictures."""
+    """Find type that is too small on a page of the book, which shrinks wide pictures."""
     width = int(re.search(r"width='(\d+)'", svg)[1])
     # Matplotlib draws letters at 100 points and scales them.
     scales = map(float, re.findall(r"scale\((0\.\d+) -", svg))
@@ -103,7 +103,7 @@ def small_type(svg: str) -> Iterator[str]:
 
 
 def place_problems(drawing: Drawing) -> Iterator[str]:
-    """Text is inside the picture, and no two texts touch."""
+    """Find text that is cut off or touches another text."""
     renderer = RendererSVG(*drawing.figure.bbox.size, StringIO(), image_dpi=DPI)
     sheet = drawing.figure.bbox.padded(1)
     texts = [text for text in drawing.figure.axes[0].texts if text.get_text()]
@@ -112,7 +112,7 @@ def place_problems(drawing: Drawing) -> Iterator[str]:
     is_inside = np.all((sheet.min < low) & (high < sheet.max), -1)
     for number in np.flatnonzero(~is_inside):
         yield f"{texts[number].get_text()!r} is cut off"
-    # A box is as high as its line: 1.5 pixels of each side hold no ink.
+    # A box is as high as its line; the outer 1.5 pixels on each side are empty.
     low, high = low + 1.5, high - 1.5
     touch = np.all(low[:, None] <= high, -1) & np.all(low <= high[:, None], -1)
     for first, second in np.argwhere(np.triu(touch, 1)):
@@ -120,7 +120,7 @@ def place_problems(drawing: Drawing) -> Iterator[str]:
 
 
 def undrawn_numbers(drawing: Drawing) -> set[float]:
-    """List the numbers with decimals of the alt text that are not written in the picture."""
+    """Return the four-decimal numbers of the alt text that the picture does not show."""
     words = "\n".join(text.get_text() for text in drawing.figure.axes[0].texts)
     listed = set(map(float, re.findall(r"-?\d+\.\d{4}", drawing.alt)))
     return listed - set(map(float, re.findall(r"-?\d+(?:\.\d+)?", words)))

@@ -1,4 +1,4 @@
-"""The figures of the tests, at least one of each kind, each drawn once."""
+"""Figures for the tests, at least one of each kind, each drawn once."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -44,7 +44,7 @@ def traced(**how: object) -> Trace:
 
 @cache
 def companion() -> Trace:
-    """Trace the model of two layers, whose axes all have different lengths."""
+    """Trace the two-layer model, whose axes all have distinct sizes."""
     case = example.distinct
     model = case.model()
     with Trace(model) as trace:
@@ -54,7 +54,7 @@ def companion() -> Trace:
 
 @cache
 def grouped(kv_heads: int, *, turned: bool = True) -> Trace:
-    """Run "dog fish" through four heads that share some, with numbers of two decimals."""
+    """Trace "dog fish" through four heads with shared keys and values, and two-decimal weights."""
     rotary = twelve.RotaryEncoding(2) if turned else None
     layer = twelve.GroupedQueryAttention(3, 4, kv_heads, d_k=2, rotary=rotary).double()
     with torch.no_grad():
@@ -68,7 +68,7 @@ def grouped(kv_heads: int, *, turned: bool = True) -> Trace:
 
 
 def changed(trace: Trace, name: str, change: Callable) -> dict[str, object]:
-    """Copy a run with other numbers in one tensor."""
+    """Copy a trace and replace the values of one tensor."""
     entry = trace[name]
     return {**trace, name: replace(entry, value=change(entry.value.clone()))}
 
@@ -199,18 +199,18 @@ FIGURES = {
 
 @cache
 def drawn(name: str) -> tuple[Drawing, set[str]]:
-    """Draw a figure once for all tests, which must not change it; list the axes with a bracket."""
+    """Draw a figure, cached for all tests; return it with the axes that have a bracket."""
     with patch.object(Canvas, "bracket", autospec=True, side_effect=Canvas.bracket) as bracket:
         drawing = FIGURES[name]()
     return drawing, {call.args[1] for call in bracket.call_args_list}
 
 
 def figure(name: str) -> Drawing:
-    """Return one of the figures."""
+    """Return the figure of a given name, which a test must not modify."""
     return drawn(name)[0]
 
 
 def picture_of(alt: str) -> str:
-    """Write a figure as stored in a notebook, with an empty picture."""
+    """Format a figure as a notebook stores it, with an empty picture."""
     svg = "<svg xmlns='http://www.w3.org/2000/svg' width='9' height='9'></svg>"
     return f'<p style="">A claim</p><img alt="{alt}" style="max-width:100%" src="{DATA}{svg}">'

@@ -1,7 +1,7 @@
-"""Rules of lessons, workshops and pages to write by hand, beside those for every page.
+"""Rules for lessons, workshops and pages by hand, in addition to those for every page.
 
-A lesson answers one question and then stops. The sections of its workshop can be read alone. The
-parts of a page are marked by tags of its cells. Each rule yields its problems.
+A lesson answers one question and then stops. The sections of its workshop can be read alone.
+Cell tags mark the parts of a page. Each rule yields the problems that it finds.
 """
 
 import re
@@ -21,9 +21,9 @@ from twelve_lab.draw.drawing import stored
 MAX_CELLS, MAX_PROSE, MAX_WORDS, MAX_BARE = 28, 1_400, 2_800, 3
 # A learner reads every line of a cell. Imports and exercises do not count.
 MAX_CODE = 12
-# The tags of a lesson in their order. Each marks one cell; "more" may be absent.
+# The tags of a lesson in order. Each marks one cell; "more" may be absent.
 PARTS = ("idea", "answer", "recap", "more", "next")
-# The last cells that may be tagged as the idea, and as the answer to the question of the title.
+# The latest cells that may carry the tag of the idea, and of the answer to the question.
 LATEST = {"idea": 10, "answer": 16}
 MAX_BEFORE = 600
 MAX_SECTION = 10
@@ -31,7 +31,7 @@ EXERCISES = (3, 4)
 HELPERS = {"show", "draw", "example", "Trace", "influence", "check", "reversal", "real_heads",
            "contributions", "without", "device"}  # fmt: skip
 NOTES = "a3_notes_corrected"
-# The sections of a page to write by hand, and its limits.
+# The sections of a page by hand, and its limits.
 SECTIONS = ["The task", "On paper first", "From a blank page", "What they ask next",
             "Where it stands"]  # fmt: skip
 MAX_ANSWER = 30
@@ -41,7 +41,7 @@ BARE = re.compile(r"(?:.*[:=]\s*)?(?:True|False)")
 
 
 def kind(path: Path) -> str:
-    """Classify a page as lesson, workshop, notes or by hand."""
+    """Classify a page as a lesson, a workshop, notes or a page by hand."""
     if path.parent.name in ("workshop", BY_HAND):
         return path.parent.name
     return "notes" if path.stem == NOTES else "lesson"
@@ -60,7 +60,7 @@ def problems(notebook: NotebookNode, path: Path) -> list[str]:
 
 
 def _question(notebook: NotebookNode, path: Path) -> Iterator[str]:
-    """Require the question of a lesson below its title, which course_rules.py compares."""
+    """Require the question of a lesson below its title; course_rules.py checks the title itself."""
     step = _step(path)
     if step and f"\n## {step.question}\n" not in notebook.cells[0].source:
         yield f"the first cell has no heading {step.question!r}"
@@ -81,7 +81,7 @@ def _parts_in_order(notebook: NotebookNode, path: Path) -> Iterator[str]:
 
 
 def _next_page(path: Path) -> str:
-    """Name the lesson that follows. The last numbered lesson returns to the first."""
+    """Return the file of the next lesson. The last numbered lesson links back to the first."""
     pages = [Path(step.notebook).name for step in STEPS]
     following = pages[(pages.index(path.name) + 1) % len(pages)] if path.name in pages else ""
     return pages[0] if path.name[0] != "a" and following.startswith("a") else following
@@ -100,7 +100,7 @@ def _exercises(notebook: NotebookNode, path: Path) -> Iterator[str]:
 
 
 def _folded(notebook: NotebookNode, path: Path) -> Iterator[str]:
-    """Require that the output after a Predict is folded, and no other output."""
+    """Require that exactly the outputs that answer a Predict are folded."""
     asked = False
     for number, cell in enumerate(notebook.cells, 1):
         code = cell.cell_type == "code" and "nbgrader" not in cell.metadata
@@ -115,7 +115,7 @@ def _folded(notebook: NotebookNode, path: Path) -> Iterator[str]:
 
 
 def _bounds(notebook: NotebookNode, path: Path) -> Iterator[str]:
-    """Limit what a reader has to read. Folded markdown is no prose."""
+    """Limit how much a reader has to read. Folded markdown does not count as prose."""
     printed = [text for cell in code_cells(notebook) for text in _printed(cell)]
     words = sum(len(text.split()) for text in (*(cell.source for cell in notebook.cells), *printed))
     bare = [line for text in printed for line in text.splitlines() if BARE.fullmatch(line.strip())]
@@ -136,7 +136,7 @@ def _bounds(notebook: NotebookNode, path: Path) -> Iterator[str]:
 
 
 def _code(notebook: NotebookNode, path: Path) -> Iterator[str]:
-    """Require code that is short enough to be read, in cells after the imports."""
+    """Limit the lines of code in each cell after the imports."""
     for number, cell in list(enumerate(notebook.cells, 1))[2:]:
         lines = len(cell.source.splitlines())
         if cell.cell_type == "code" and "nbgrader" not in cell.metadata and lines > MAX_CODE:
@@ -144,7 +144,7 @@ def _code(notebook: NotebookNode, path: Path) -> Iterator[str]:
 
 
 def _borrowed(notebook: NotebookNode, path: Path) -> Iterator[str]:
-    """Require few names of the lab. A lesson says itself what its experiments on models do."""
+    """Limit the names used from the lab: a lesson defines its own experiments on models."""
     code = "\n".join(cell.source for cell in code_cells(notebook))
     imported = re.findall(r"^from twelve_lab(?!\.experiments).* import (.+)", code, re.M)
     used = {*re.findall(r"\w+", " ".join(imported)), *re.findall(r"\blab\.(\w+)", code)}
@@ -159,7 +159,7 @@ def _sections(notebook: NotebookNode, path: Path) -> Iterator[str]:
 
 
 def _alone(notebook: NotebookNode, path: Path) -> Iterator[str]:
-    """Require that a section uses its own names, or those from before the first section."""
+    """Require that a section uses only its own names and those defined before the first section."""
     parts = [(title, *_names(cells)) for title, cells in _parts(notebook)]
     _, shared, _ = parts[0]
     defined = set().union(*(own for _, own, _ in parts))
@@ -169,7 +169,7 @@ def _alone(notebook: NotebookNode, path: Path) -> Iterator[str]:
 
 
 def _by_hand(notebook: NotebookNode, path: Path) -> Iterator[str]:
-    """Require the parts of a page to write by hand, in order."""
+    """Require the parts of a page by hand, in order."""
     drill = next(drill for drill in DRILLS if drill.stem == path.stem)
     parts = dict(_parts(notebook))
     if list(parts) != ["", *SECTIONS]:
@@ -197,8 +197,8 @@ def _by_hand(notebook: NotebookNode, path: Path) -> Iterator[str]:
 
 
 def _step(path: Path):
-    """Find the step of a page, if it has one."""
-    return next((one for one in STEPS if path.name == Path(one.notebook).name), None)
+    """Return the step of a page, or None."""
+    return next((step for step in STEPS if path.name == Path(step.notebook).name), None)
 
 
 def _parts(notebook: NotebookNode) -> list[tuple[str, list[NotebookNode]]]:
@@ -220,7 +220,7 @@ def _words_of_prose(cells: list[NotebookNode]) -> int:
 
 
 def _printed(cell: NotebookNode) -> list[str]:
-    return [text_of(one) for one in cell.outputs if not stored(one.get("data", {}))]
+    return [text_of(output) for output in cell.outputs if not stored(output.get("data", {}))]
 
 
 def _tagged(notebook: NotebookNode, tag: str) -> int:
@@ -233,7 +233,7 @@ def _tags(cell: NotebookNode) -> list[str]:
 
 
 def _names(cells: list[NotebookNode]) -> tuple[set[str], set[str]]:
-    """Collect the global names that cells define, and those that they use."""
+    """Return the global names that cells define, and the global names that they use."""
     code = "\n".join(cell.source for cell in cells if cell.cell_type == "code")
     scopes, used = [symtable(code, "cells", "exec")], set()
     names = scopes[0].get_symbols()

@@ -1,8 +1,8 @@
 """pytest plugin: a run of notebooks passes only if every code cell was compared.
 
-nbval passes a run in which cells are skipped, or in which no notebook was found. Here each such
-cell is a fault, and so is a cell that did not pass. tests/course/notebook_rules.py refuses cleared
-outputs, and what tells nbval not to compare them.
+nbval passes a run that skips cells or finds no notebook. This plugin fails such a run, and any run
+in which a cell did not pass. tests/course/notebook_rules.py rejects cleared outputs and the marks
+that tell nbval not to compare a cell.
 
     pytest -p tests.course.nbval_guard --nbval notebooks
 """
@@ -16,30 +16,32 @@ from pathlib import Path
 
 import pytest
 
-# jsonschema would build a grammar for addresses, which takes two seconds.
+# jsonschema would spend two seconds on a grammar for IRIs.
 sys.modules.setdefault("rfc3987_syntax", None)
 
 from nbval import plugin as nbval  # noqa: E402
 
-# Notebooks that load a model of 93 MB. A run without `--with-model` leaves them out and says so.
+# Notebooks that load a model of 93 MB. A run without `--with-model` excludes and reports them.
 NEEDS_MODEL = "19_*.ipynb"
-# The longest notebooks run first: at the end a core would be idle. They train, or load the model.
+# The slowest notebooks, which train or load the model, run first: started last, they would leave
+# cores idle.
 LONGEST = "19_a_language_model.ipynb", "13_training.ipynb"
 
 
 def pytest_plugin_registered(plugin, manager):
-    """Load nbval, which pyproject.toml blocks for all other runs."""
+    """Load nbval, which pyproject.toml disables for all other runs."""
     if plugin is sys.modules[__name__]:
-        # Do not record progress: these are not the answers of a learner.
+        # Do not record progress: these answers are not a learner's.
         os.environ["TWELVE_PROGRESS"] = ""
         manager.unblock("nbval")
         manager.register(nbval, "nbval")
 
 
 def pytest_configure(config):
-    """Count in the process that sees every report, not in the workers of xdist.
+    """Register the guard in the main process, which sees every report, not in xdist's workers.
 
-    Live pages hold packed data, which differs between machines: test_frames.py compares them.
+    nbval ignores the packed data of live pages, which differ between machines:
+    test_frames.py compares them.
     """
     if config.option.nbval_sanitize_with is None:
         config.option.nbval_sanitize_with = str(Path(__file__).with_name("nbval_frames.cfg"))
@@ -53,12 +55,12 @@ def pytest_addoption(parser):
 
 
 def pytest_ignore_collect(collection_path, config):
-    """Ignore notebooks that need the model; None leaves the decision to other plugins."""
+    """Ignore notebooks that need the model; return None to leave the decision to other plugins."""
     return True if _left_out(collection_path, config) else None
 
 
 def pytest_collection_modifyitems(items):
-    """Start with the longest notebooks; the other files keep their order."""
+    """Run the slowest notebooks first; the other files keep their order."""
     items.sort(key=lambda item: item.path.name not in LONGEST)
 
 
@@ -67,7 +69,7 @@ def _left_out(path: Path, config) -> bool:
 
 
 class NotebookGuard:
-    """Compare the code cells of the notebooks with the cells that passed."""
+    """Check that every code cell of the notebooks passed."""
 
     def __init__(self, config):
         self.root = config.rootpath
@@ -84,7 +86,7 @@ class NotebookGuard:
         self.skipped = 0
 
     def pytest_runtest_logreport(self, report):
-        """Count a cell by its call, not by its setup and teardown."""
+        """Count a cell when its call passes, ignoring setup and teardown."""
         path = (self.root / report.nodeid.partition("::")[0]).resolve()
         if path not in self.cells:
             return  # not a notebook
@@ -99,7 +101,7 @@ class NotebookGuard:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def pytest_terminal_summary(self, terminalreporter):
-        """Report what was compared, and every fault."""
+        """Report the number of cells compared, and every fault."""
         total = sum(map(len, self.cells.values()))
         counts = [f"{len(self.cells)} notebooks", f"{total} code cells"]
         counts += [f"{self.passed.total()} passed", f"{self.skipped or 'none'} skipped"]
@@ -112,7 +114,7 @@ class NotebookGuard:
         terminalreporter.line(", ".join(counts))
 
     def faults(self) -> Iterator[str]:
-        """List the cells that were not compared, by notebook."""
+        """Yield a message for each notebook with cells that did not pass."""
         if not self.cells:
             yield "no notebook was found"
         if self.skipped:
@@ -125,7 +127,7 @@ class NotebookGuard:
 
 
 def notebooks_below(arguments: list[Path]) -> list[Path]:
-    """List the notebooks among the arguments of pytest, without checkpoints."""
+    """List the notebooks that pytest's arguments name or contain, except checkpoints."""
     inside = [path for folder in arguments for path in sorted(folder.rglob("*.ipynb"))]
     named = [path for path in arguments if path.suffix == ".ipynb" and path.is_file()]
     return [path for path in named + inside if ".ipynb_checkpoints" not in path.parts]

@@ -1,8 +1,8 @@
-"""Rules of a stored notebook that nbval does not check.
+"""Rules for stored notebooks that nbval does not check.
 
 nbval accepts cleared outputs, any picture, skipped cells and any execution counts. Each rule takes
-a notebook and yields its problems. No rule notices a number of the page in the wrong place, or a
-number written as a word.
+a notebook and yields its problems. The rules miss two errors: a correct number in the wrong place,
+and a wrong number spelled out as a word.
 """
 
 import ast
@@ -18,10 +18,10 @@ from twelve_lab.draw.drawing import stored
 
 MAX_BYTES = 400_000
 MAX_LINES = 18
-# The first cell also installs the course where it is missing.
+# The first cell also installs the course if it is missing.
 INSTALLS = re.compile(r"except ModuleNotFoundError:.*\n.*install -q twelve-numbers\[learner")
 MAX_FIRST = 23
-# Output that differs between machines, devices or runs.
+# Output that depends on the machine, the device or the run.
 VOLATILE = re.compile(
     r"dtype=|device=|grad_fn|\b0x[0-9a-f]{6,}|cuda|ipykernel|(?<![\w.])/(home|tmp|usr)/"
 )
@@ -35,20 +35,20 @@ FORBIDDEN = {
 }
 NUMBER = re.compile(r"(?<![\w.-])-?\d+(?:\.\d+)?(?:e-?\d+)?(?![\w.]*\d)")
 OPERATOR = re.compile(r"(?:[+·×*/-]|\\cdot) *$")
-# Numbers of a release or a section.
+# Precedes the number of a release or a section.
 NAMED = re.compile(r"(?:PyTorch|Python|section) $")
-# Arguments of a function are no shape.
+# Matches shapes, but not the arguments of a call.
 TUPLE = re.compile(r"(?<!\w)(\(([\w.−-]+(?:\s*,\s*[\w.−-]+)*,?)\s*\))")
 LISTED = re.compile(r"(?<=[(\[])(\s*-?[\d.]+(?:,\s*-?[\d.]+)+)\s*(?=[)\]]|,\s*[a-z])")
-# Numbers of steps, as in (02, 03), are no sizes.
+# Matches sizes, but not step numbers such as 02.
 SIZE = re.compile(r"[−-]?(?:0|[1-9]\d*|\d+\.\d+)")
 AXES = {
     "batch", "seq", "src", "tgt", "query", "key", "head", "new", "all", "position", "feature",
     "d_model", "d_k", "d_v", "d_ff", "d_in", "d_out", "in", "out", "vocab", "max_len", "channel",
     "height", "width",
 }  # fmt: skip
-CONTRACTS = {one.contract for one in EXERCISES.values()}
-# Numbers of the prose that no cell computes, by page and reason.
+CONTRACTS = {exercise.contract for exercise in EXERCISES.values()}
+# Numbers and shapes in the prose that no cell computes, by page and reason.
 OTHERS, ASKED, PAPER = "of other code", "part of a question or a hint", "worked out on paper"
 UNSHOWN = "not shown in a cell yet"
 SAID_ONLY = {
@@ -103,7 +103,7 @@ def text_of(output: NotebookNode) -> str:
 
 
 def name_of(path: Path) -> str:
-    """Name a page: "04_attention", "workshop/04_attention", "by_hand/lora"."""
+    """Return the name of a page, such as "04_attention" or "workshop/04_attention"."""
     folder = path.parent.name
     return f"{folder}/{path.stem}" if folder in ("workshop", BY_HAND) else path.stem
 
@@ -146,7 +146,7 @@ def _cells(notebook: NotebookNode, path: Path) -> Iterator[str]:
 
 
 def _owes_output(code: str) -> bool:
-    """Check whether a cell ends in a value, or prints."""
+    """Return whether a cell should have output, from print or a final expression."""
     body = ast.parse(code).body
     run = [node for node in body if not isinstance(node, ast.FunctionDef | ast.ClassDef)]
     names = {
@@ -159,7 +159,7 @@ def _owes_output(code: str) -> bool:
 
 
 def _returns_nothing(value: ast.expr) -> bool:
-    """Recognize the calls that end the import cell."""
+    """Return whether an expression is a call that returns None, such as set_default_dtype."""
     name = value.func.attr if isinstance(value, ast.Call) and hasattr(value.func, "attr") else ""
     silent = ("set_default_dtype", "set_default_device", "set_num_threads", "backward", "language")
     return name in silent
@@ -205,7 +205,7 @@ def _markup(notebook: NotebookNode, path: Path) -> Iterator[str]:
 
 
 def _numbers(notebook: NotebookNode, path: Path) -> Iterator[str]:
-    """Find numbers of the prose, with a point or a sign, that are in no cell and no output."""
+    """Find decimal or negative numbers in the prose that appear in no code cell and no output."""
     values = {float(number) for number, _ in _signed(_shown(notebook))}
     for number, before in _signed(prose(notebook)):
         # `a - 0.5` may subtract what was printed as -0.5.
@@ -216,7 +216,7 @@ def _numbers(notebook: NotebookNode, path: Path) -> Iterator[str]:
 
 
 def _shapes(notebook: NotebookNode, path: Path) -> Iterator[str]:
-    """Find shapes and axes of the prose that are in no cell and no output."""
+    """Find shapes in the prose that appear in no code cell and no output."""
     shown, said = _shown(notebook), prose(notebook)
     # exercise_rules.py compares the contracts word for word.
     for contract in sorted(CONTRACTS, key=len, reverse=True):
@@ -243,13 +243,13 @@ def _allowed(path: Path) -> set[str]:
 
 
 def _signed(text: str) -> Iterator[tuple[str, str]]:
-    """Find the numbers of a text with their signs, and the text before each."""
+    """Yield each signed number in a text, with the text that precedes it."""
     text = re.sub(r"(?<=[\w)\]}])(?<!\de)-(?=[\d.])", " - ", text.replace("−", "-"))
     for found in NUMBER.finditer(text):
         yield found[0], text[max(0, found.start() - 12) : found.start()]
 
 
 def _row(text: str) -> str:
-    """Join the words and numbers of a text, so that the notation of a shape does not matter."""
+    """Join the words and numbers of a text with spaces, whatever the notation of a shape."""
     words = re.findall(r"-?\d+\.\d*|[\w-]+", text.replace("−", "-"))
     return f" {' '.join(re.sub(r'[.]0*$', '', word) for word in words)} "

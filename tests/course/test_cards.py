@@ -1,4 +1,4 @@
-"""The cards of the mistakes show the results of two answers and do not reveal which is wrong."""
+"""The mistake cards show the results of two answers and do not reveal which answer is wrong."""
 
 import inspect
 import re
@@ -19,7 +19,7 @@ CARDS = {FOLDED.search(text)[2]: text for text in re.split(r"^### ", PAGE, flags
 
 
 def results(id, answer, piece):
-    """Compute what a card shows, from the answer of the checker and from the piece of code."""
+    """Compute what a card shows, once from the checker's answer and once from the printed code."""
     this = card(id)
     names = run(this.given, piece)
     look = this.look
@@ -27,7 +27,7 @@ def results(id, answer, piece):
         look = "it"
         shown("exec(held, names)", {"held": this.held, "names": names})
     from_piece = shown(look, names)
-    # A random generator starts afresh for the second run.
+    # Rerun the setup, so that a random generator starts from its seed again.
     names = names if this.held else run(this.given, "None")
     parameters = inspect.signature(answers(id)[0]).parameters.values()
     given = [names[each.name] for each in parameters

@@ -1,6 +1,6 @@
-"""No two counts of the last case of a task are equal, so that an explanation is no guess.
+"""All sizes in the last case of a task are distinct and not 1, so different mistakes differ.
 
-Where "ignore one token" and "add one" give the same number, two different edits explain it.
+If "ignore one token" and "add one" gave the same number, either edit would explain it.
 """
 
 import inspect
@@ -14,7 +14,7 @@ from twelve_lab.check import TASKS
 
 
 def axes_of(contract):
-    """Read the axes of the arguments from a contract, by name."""
+    """Return the axes of each argument in a contract, keyed by argument name."""
     groups = re.findall(
         r"((?:\w+(?:, | and ))*\w+)(?: of \w+)? \(([^()]+)\)", contract.partition(" -> ")[0]
     )
@@ -27,7 +27,7 @@ def axes_of(contract):
 
 
 def arguments(task):
-    """Return the arguments of the last case by name; for a layer, its input comes first."""
+    """Return the arguments of the last case, keyed by name; the input of a layer comes first."""
     given = list(task.cases().values())[-1]
     if isinstance(task.right, type):
         *parameters, x = axes_of(task.contract)
@@ -45,7 +45,7 @@ def violations(task):
     if counts.get("batch", 3) != 3:
         yield f"batch is {counts['batch']}"
     for name, value in given.items():
-        # num_heads is the size of the axis head.
+        # num_heads is the size of the axis `head`.
         if type(value) is int and not any(axis in name and axis in counts for axis in counts):
             counts[name] = value
     yield from (f"{name} is 1" for name, count in counts.items() if count == 1)

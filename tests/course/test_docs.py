@@ -1,4 +1,4 @@
-"""The reference pages: links lead somewhere, names are explained, examples print what is shown."""
+"""The reference pages: links resolve, names are explained, examples print the output shown."""
 
 import re
 from pathlib import Path
@@ -19,7 +19,7 @@ GLOSSARY = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 LINK = re.compile(r"\]\(([^)#]+)\)")
-# Python, and what it prints if that follows.
+# A block of Python, and a block of its output if one follows.
 PROGRAM = re.compile(r"```python\n(.+?)```(?:\n+```\n(.+?)```)?", re.S)
 
 

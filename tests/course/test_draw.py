@@ -1,4 +1,4 @@
-"""Figures: snapshots of what each draws and says, properties of the SVG, and refused arguments."""
+"""Figures: snapshots of each drawing and its texts, properties of the SVG, rejected arguments."""
 
 import re
 from xml.etree import ElementTree
@@ -19,11 +19,11 @@ from twelve_lab.draw.canvas import _width_of_line
 from twelve_lab.draw.drawing import DATA, stored
 from twelve_lab.show.palette import INK, PAPER, QUIET, by_night
 
-POINTS = 9  # of a curve in a snapshot
+POINTS = 9  # points of each curve in a snapshot
 
 
 def layout(drawing: Drawing) -> str:
-    """Describe a drawing in lines: its texts, then everything drawn with position and colour."""
+    """Describe a drawing line by line: its texts, then each shape with its position and colour."""
     axes = drawing.figure.axes[0]
     lines = [drawing.alt, drawing.summary, "size " + place(drawing.figure.get_size_inches())]
     for text in axes.texts:

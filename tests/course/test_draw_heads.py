@@ -1,4 +1,4 @@
-"""Figures of attention heads: the tensors that they read, and the runs that they reject."""
+"""Figures of attention heads: the tensors that they read, and the traces that they reject."""
 
 import re
 from types import SimpleNamespace

@@ -1,4 +1,4 @@
-"""Figure of the residual stream: its columns against the run, and the runs that it refuses."""
+"""Figure of the residual stream: columns that match the trace, and traces that it rejects."""
 
 import re
 
@@ -27,7 +27,7 @@ def test_stream_names_the_positions_that_an_attention_sees():
         "sees 4 of 4 words", "sees 5 of 5 words",
     ]  # fmt: skip
     hidden = changed(traced(), f"{ENCODER}.self_attention.weights", torch.clone)
-    hidden[f"{ENCODER}.self_attention.weights"].value[1, 0, 0, 0] = 0  # hidden in one head alone
+    hidden[f"{ENCODER}.self_attention.weights"].value[1, 0, 0, 0] = 0  # masked in one head only
     assert seen(stream(hidden)) == ["sees src 0, src 1"]
     hidden[f"{ENCODER}.self_attention.weights"].value.zero_()
     assert seen(stream(hidden)) == ["sees nothing"]

@@ -10,10 +10,10 @@ from tools.write_solutions import lessons
 from twelve_lab.check import EXERCISES
 from twelve_lab.course import BY_HAND
 
-# A translated page has the exercises of its English page.
+# A translated page has the same exercises as the English page.
 FOUND = lessons(Path(__file__).parents[2] / "notebooks")
 PAGES = {name: page for name, page in FOUND.items() if not name.startswith("zh/")}
-# Workshops of no step: their exercises belong to the step in the id.
+# Workshops without a step: the id of each exercise begins with its step.
 TOOLS = "workshop/tools_"
 
 
@@ -22,7 +22,7 @@ def test_the_exercises_of_a_stored_notebook_keep_every_rule(name):
     stems = {Path(name).stem}
     if name.startswith(TOOLS):
         stems = {each.id[:2] for each in exercises_of(PAGES[name])}
-    # A page by hand asks for a task of a lesson once more.
+    # A page by hand may repeat a task of a lesson.
     others = (other for other in PAGES if (BY_HAND in other) == (BY_HAND in name))
     cells = [cell for other in others if other != name for cell in PAGES[other].cells]
     for stem in stems:

@@ -1,4 +1,4 @@
-"""Every figure, and every picture of a notebook, obeys the rules for figures."""
+"""Every figure, and every picture in a notebook, follows the rules for figures."""
 
 import re
 from pathlib import Path
@@ -27,7 +27,7 @@ from twelve_lab.show.palette import (
 
 ROOT = Path(__file__).parents[2]
 NOTEBOOKS = pages(ROOT)
-CHARTS = {"curves", "rotated query", "query rotated to the right"}  # they show numbers as positions
+CHARTS = {"curves", "rotated query", "query rotated to the right"}  # positions show the numbers
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=name_of)

@@ -1,4 +1,4 @@
-"""The film of the live page in the README."""
+"""The animation of the live page in the README."""
 
 from itertools import pairwise
 from pathlib import Path
@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_the_film_moves_and_the_readme_describes_it():
-    """The description comes from the filmed page: test_film_again.py films it once more."""
+    """The recorded page supplies the description; test_film_again.py records it again."""
     with Image.open(ROOT / film.FILM) as image:
         frames = [frame.convert("RGB") for frame in ImageSequence.Iterator(image)]
         alt = image.info["comment"].decode()

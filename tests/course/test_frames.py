@@ -1,4 +1,4 @@
-"""The live pages in the lessons are those that the code writes."""
+"""The live pages stored in the lessons match those that the code generates."""
 
 import base64
 import json
@@ -14,13 +14,13 @@ from tests.course.notebook_rules import code_cells, name_of
 from twelve_lab.course import pages
 from twelve_lab.explorer.parts import PARTS, frame
 
-# The packed numbers of a page: they depend on the machine in the last digits and in the packing.
+# The packed numbers of a page. Their last digits and their compression depend on the machine.
 DATA = re.compile(r'(?<=<script id="data" type="text/plain">)[^<]+')
 NOTEBOOKS = {name_of(path): path for path in pages(Path(__file__).parents[2])}
 
 
 def live_parts(path):
-    """List the parts that a notebook shows, each with its stored page."""
+    """List the live parts of a notebook, each with its stored pages."""
     parts = []
     for cell in code_cells(nbformat.read(path, as_version=4)):
         for part in re.findall(r"""\bdraw\.live\(\s*"(\w+)\"""", cell.source):
@@ -33,7 +33,7 @@ LIVE = {name: parts for name, path in NOTEBOOKS.items() if (parts := live_parts(
 
 
 def unpack(html):
-    """Split a page into its text and its rounded numbers."""
+    """Split a page into its text and its unpacked, rounded numbers."""
     page = unescape(html)
     numbers = zlib.decompress(base64.b64decode(DATA.search(page)[0]))
     rounded = json.loads(numbers, parse_float=lambda digits: round(float(digits), 9) + 0.0)

@@ -1,4 +1,4 @@
-"""The catalogue of messages is current, and every message is translated as a whole."""
+"""The message catalogue is up to date, and every message is translated as a whole."""
 
 import ast
 import base64
@@ -28,14 +28,14 @@ from twelve_lab.messages import declared, message, plural
 pytestmark = pytest.mark.usefixtures("unchecked")
 
 MODULE = write_messages.LAB / "explorer" / "messages.mjs"
-# Texts that a sentence quotes: the name of a case, the inputs of a contract, the title of a lesson.
+# Texts that a message quotes: case names, the inputs of a contract, lesson titles.
 QUOTED = {
     text for text, _, use in write_messages.declared_texts() if use.startswith(("case", "title"))
 }
 
 
 class Marked(NullTranslations):
-    """Translate each template into itself between ⟦ and ⟧."""
+    """Translate each template into itself, enclosed in ⟦ and ⟧."""
 
     def gettext(self, message):
         return f"⟦{message}⟧"
@@ -52,7 +52,7 @@ def marked():
 
 
 def untranslated(text):
-    """Return what remains of a text without its translated sentences and what these quote."""
+    """Remove the translated sentences, and the texts that they quote; return the rest."""
     for quoted in QUOTED:
         text = text.replace(f"⟦{quoted}⟧", "")
     # The inputs of a contract are cut off at its arrow.
@@ -61,7 +61,7 @@ def untranslated(text):
 
 
 def test_the_catalogue_is_current():
-    """`make catalogue` writes it again."""
+    """`make catalogue` regenerates the catalogue."""
     assert write_messages.PAGE.read_text(encoding="utf-8") == write_messages.page()
 
 
@@ -71,12 +71,12 @@ def test_every_template_is_a_literal_in_the_catalogue_whose_fields_have_values()
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             name = getattr(getattr(node, "func", None), "id", "")
             values = {keyword.arg for keyword in getattr(node, "keywords", [])} | {"count"}
-            # Values passed by ** are not known before the call.
+            # Values passed with ** are unknown before the call.
             if name not in ("message", "plural") or None in values:
                 continue
             for template in node.args[: 1 if name == "message" else 2]:
                 assert isinstance(template, ast.Constant), f"{path.name}:{node.lineno}"
-                # Babel reads no call inside an f-string.
+                # Babel does not extract calls inside f-strings.
                 assert template.value in catalogue or name == "plural", template.value
                 fields = re.findall(r"\{(\w+)", template.value)
                 assert set(fields) <= values, f"{path.name}:{node.lineno}"
@@ -132,7 +132,7 @@ def test_the_progress_report_consists_of_whole_sentences(marked, tmp_path):
 
 
 def pseudo_translation():
-    """Compile the translations of `Marked`, as a translator's catalogue is compiled."""
+    """Compile the translations of `Marked` the way a translator's catalogue is compiled."""
     catalogue = read_po(io.BytesIO(write_messages.PAGE.read_bytes()))
     for entry in catalogue:
         if entry.id and isinstance(entry.id, str):

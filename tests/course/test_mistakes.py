@@ -21,10 +21,10 @@ from twelve_lab.check.catalogue import mistakes_of
 from twelve_lab.check.compare import agree, gradients, outcomes, trainable
 from twelve_lab.course import STEPS
 
-# The annotations would refuse a wrong answer before the checker sees it.
+# The annotations would reject a wrong answer before the checker sees it.
 pytestmark = pytest.mark.usefixtures("unchecked")
 
-# Arguments that get no gradient: a task, and the position among its floating-point tensors.
+# Arguments without a gradient: the task, and the index among its floating-point tensors.
 FROZEN = {
     ("lora", 1),
     ("distillation", 1),
@@ -37,13 +37,13 @@ FROZEN = {
 
 
 def largest_error(outcome, right) -> float:
-    """Measure the largest error, relative to the largest right number."""
+    """Return the largest error relative to the largest expected value."""
     errors = []
     pairs = zip(outcome.values + outcome.gradients, right.values + right.gradients, strict=True)
     for actual, expected in pairs:
         scale = expected.double().abs().max().item()
         error = (actual.double() - expected.double()).abs().max().item()
-        # One step of int8 is less than a percent of 127, but no rounding error.
+        # Integers must match: an error of 1 is less than 1 % of 127, but is not a rounding error.
         scale = scale if expected.is_floating_point() else 1.0
         errors.append(math.inf if math.isnan(error) else error / (scale if scale > 1e-6 else 1.0))
     return max(errors)
@@ -108,8 +108,8 @@ def test_a_gradient_reaches_every_argument_of_the_right_answer(name):
             assert slope.isfinite().all(), case
 
 
-# The right answers. tests/course/wrong_answers.py holds each task to an answer that was written
-# independently; this one reads what a library writes.
+# The right answers. tests/course/wrong_answers.py compares each task with an independently written
+# answer; this test reads the output of a library.
 
 
 def test_blocks_are_dequantized_as_the_library_does():

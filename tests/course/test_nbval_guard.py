@@ -1,4 +1,4 @@
-"""The guard of `make test`: where nbval passes without comparing, the run must fail."""
+"""The guard of `make test` fails a run that nbval passes without comparing every cell."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""The stored notebooks keep every rule, and each general rule fails where it is broken."""
+"""The stored notebooks follow every rule, and each general rule detects a violation."""
 
 import copy
 from functools import cache
@@ -38,7 +38,7 @@ def test_an_exception_of_said_only_is_still_needed(name, monkeypatch):
 
 
 def code(change, place=-1):
-    """Change a code cell; the last one is the check of an exercise, which prints."""
+    """Return an edit of one code cell; by default the last, the check of an exercise."""
     return lambda notebook: change(code_cells(notebook)[place])
 
 

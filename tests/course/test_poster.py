@@ -1,4 +1,4 @@
-"""The poster: it shows every number of the run, nothing is cut off, all text is readable."""
+"""The poster shows every number of the trace, cuts nothing off, and has legible text."""
 
 import re
 from types import SimpleNamespace
@@ -17,7 +17,7 @@ from twelve_lab.draw.poster import CELL, NUMBER, STATIONS, THREADS, poster, save
 from twelve_lab.show.format import format_number
 from twelve_lab.show.palette import COATS
 
-# Seconds, and seldom broken.
+# These tests take seconds, and rarely fail.
 pytestmark = pytest.mark.slow
 
 
@@ -33,7 +33,7 @@ def figure(trace):
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
-    """Write the poster by the command, once."""
+    """Save the poster once with the command line."""
     folder = tmp_path_factory.mktemp("poster")
     files = [folder / f"poster.{kind}" for kind in ("svg", "pdf")]
     assert cli.main(["poster", *map(str, files)]) == 0
@@ -41,7 +41,7 @@ def files(tmp_path_factory):
 
 
 def numbers(svg: str) -> dict[str, dict[int, str]]:
-    """Read the numbers of an SVG: tensor -> place -> what is written there."""
+    """Read the numbers of an SVG: tensor name -> index of the element -> text."""
     numbers = {}
     for group in ElementTree.fromstring(svg).iter("{http://www.w3.org/2000/svg}g"):
         for name, place in re.findall(r"([^|]+)\[(\d+)\]", group.get("id", "")):

@@ -27,7 +27,7 @@ def read_pins(name):
 
 
 def direct(extras):
-    """List the names of the direct dependencies with some extras."""
+    """Return the names of the direct dependencies, including those of the given extras."""
     lines = [*PROJECT["dependencies"], *(line for extra in extras for line in EXTRAS[extra])]
     return {canonicalize_name(Requirement(line).name) for line in lines}
 
@@ -83,6 +83,6 @@ def test_every_import_is_a_declared_dependency(pattern, extras):
         names = [each.name for node in nodes if isinstance(node, ast.Import) for each in node.names]
         names += [node.module for node in nodes if isinstance(node, ast.ImportFrom)]
         for name in {name.partition(".")[0] for name in names} - sys.stdlib_module_names - OURS:
-            # A package that is not installed here is found by its own name, as markdown-it-py.
+            # For a package that is not installed, guess its name from the module: markdown-it-py.
             packages = map(canonicalize_name, distributions.get(name, [name, f"{name}-py"]))
             assert allowed.intersection(packages), f"{path.relative_to(ROOT)} imports {name}"

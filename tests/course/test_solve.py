@@ -1,4 +1,4 @@
-"""Every exercise is solved in its answer cell, and the checker accepts the solution."""
+"""Every answer cell can be filled with a solution that the checker accepts."""
 
 import ast
 
@@ -30,7 +30,7 @@ NORM = (
 
 
 def answer_in(source, **given):
-    """Run an answer cell, and return the value that it defines last."""
+    """Run an answer cell, and return the last value that it defines."""
     here = dict(given)
     exec(source, here)
     last = ast.parse(source).body[-1]
@@ -38,7 +38,7 @@ def answer_in(source, **given):
 
 
 def fault(id, stub):
-    """Return the complaint of the checker about a solution without other cells; "" if none."""
+    """Return the checker's complaint about a solution run without other cells, or ""."""
     given = {"nn": nn} if stub.startswith("class") else {}
     verdict = diagnose(id, answer_in(solution(id, stub), **given))
     return verdict.note if verdict.ok else verdict.message
@@ -53,11 +53,11 @@ SOLVED = [
     ("11-stays", f"found = ...\n{STUB}", ['found = {"both"}']),
     ("12-lowest-loss", f"found = ...\n{STUB}", ["found = 0.313"]),
     ("12-tied-count", f"found = ...\n{STUB}", ["found = 252 - 4 * 3 - 4"]),
-    # A switch of the declared answer is replaced by its default.
+    # The default value replaces an option of the declared answer.
     ("07-layer-norm", f"def norm(x, scale, shift):\n    {STUB}",
      ["    variance, mean = torch.var_mean(x, -1, correction=0, keepdim=True)",
       "    return (x - mean) / torch.sqrt(variance + 1e-5) * scale + shift"]),
-    # The cell has one of two methods, whose argument keeps its name.
+    # The cell has one of the two methods; its argument keeps its name.
     ("07-rms-norm", NORM,
      ["        self.weight = nn.Parameter(torch.ones(width))",
       "",

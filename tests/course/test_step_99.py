@@ -1,4 +1,4 @@
-"""A made-up step 99, halving, added to a copy of the project in nine files."""
+"""A fictitious step 99, halving: nine files add it to a copy of the project."""
 
 import os
 import re
@@ -140,7 +140,7 @@ NEW_FILES = {
     "tests/unit/test_halving.py": TEST,
     "src/twelve_lab/exercises/halving.py": EXERCISES,
 }
-# The text that is inserted into a file, and the text before it.
+# The text to insert into a file, and a pattern for the text before it.
 ENTRIES = {
     LIST: (ENTRY, r'(?=    Step\("a1")'),
     "docs/glossary.md": (ROW, r"## Layers and functions\n[^|]*\|.+\n\|[-| :]+\n"),
@@ -166,7 +166,7 @@ SELECTED = "99 or halv or glossary or current or declared or every_step"
 
 @pytest.fixture(scope="module")
 def copy(tmp_path_factory) -> Path:
-    """Copy the project and add the step by hand."""
+    """Copy the project and add the step."""
     root = tmp_path_factory.mktemp("step_99") / "project"
     ignore = shutil.ignore_patterns(".*", "node_modules", "build", "*.egg-info", "__pycache__")
     shutil.copytree(ROOT, root, ignore=ignore)

@@ -1,4 +1,4 @@
-"""The shape of the project: one list of steps, layers that need no lab."""
+"""Project structure: one list of steps, and layers that do not import the lab."""
 
 import inspect
 import re

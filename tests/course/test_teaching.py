@@ -1,4 +1,4 @@
-"""The page for teachers: its links and numbers are those of the notebooks, its table is current."""
+"""The page for teachers: links and numbers match the notebooks, and the table is up to date."""
 
 import re
 from functools import cache
@@ -20,7 +20,7 @@ MINUTES = 90
 
 
 def sections(text: str, level: str) -> dict[str, str]:
-    """Map the headings of one level to the text below them."""
+    """Map each heading of one level to the text below it."""
     _, *parts = re.split(rf"^{level} +(.+?) *$", text, flags=re.M)
     return dict(zip(parts[::2], parts[1::2], strict=True))
 

@@ -1,6 +1,6 @@
 """Each translation is complete and says the same as the English course.
 
-A page in progress is red here; `python -m tools.translate check <page>` says the same in a second.
+An unfinished page fails here; `python -m tools.translate check <page>` takes only a second.
 """
 
 import io
@@ -29,7 +29,7 @@ LANGUAGES = sorted(path.name for path in (ROOT / "locale").iterdir() if path.is_
 NOTEBOOKS = [name for name in catalogue.pages() if name != catalogue.README]
 NUMBER = re.compile(r"(?<![A-Za-z_\d.])-?\d+(?:[.,]\d+)*(?:e[+-]?\d+)?", re.A)
 
-# `make check` runs this file. Who translates runs `tools.translate check`.
+# `make check` runs this file. Translators run `tools.translate check`.
 pytestmark = pytest.mark.slow
 
 in_each_language = pytest.mark.parametrize("spoken", LANGUAGES)
@@ -62,14 +62,14 @@ def test_a_stored_page_is_the_one_that_its_catalogue_gives(name, spoken):
         same = cell.source == expected.source and cell.metadata == expected.metadata
         assert same, f"{name}, cell {cell.id}: run make {spoken}"
     problems = general_problems(page, build.target(name, spoken))
-    # The English page is judged for its numbers; a translation has the same ones.
+    # The English page is checked for its numbers; a translation has the same numbers.
     assert [
         line for line in problems if not re.search("the prose says|code cell 1 (has|should)", line)
     ] == []
 
 
 def _compared(cell):
-    """List the outputs of a cell without pictures: a short alt text tells more of its numbers."""
+    """List the outputs of a cell except pictures, whose alt texts may contain other numbers."""
     return [each for each in cell.get("outputs", []) if not picture(each.get("data", {}))]
 
 
@@ -95,7 +95,7 @@ def test_the_stored_readme_is_the_one_that_its_catalogue_gives(spoken):
 def test_the_compiled_messages_are_current(spoken):
     path = catalogue.file_of(catalogue.MESSAGES, spoken).with_suffix(".mo")
     current = io.BytesIO(catalogue.compile_messages(spoken))
-    # Beside the head, which names the version of Babel.
+    # Ignore the header, which names the version of Babel.
     tables = [
         GNUTranslations(file)._catalog | {"": ""}
         for file in (io.BytesIO(path.read_bytes()), current)
@@ -139,7 +139,7 @@ def test_the_walk_in_the_terminal_has_the_rows_of_the_english_one(
     assert re.search("[一-龥]{5}", walks[1]) and max(map(wide.width, walks[1].splitlines())) <= 80
     numbers, rows = (
         [Counter(NUMBER.findall(walk)) for walk in walks],
-        # Rows of a table have two numbers or more, and the same columns.
+        # Rows of a table have at least two numbers, and are the same in both languages.
         [re.findall(r"^.*\d\.\d{4}.*\d\.\d{4}.*$", walk, re.M) for walk in walks],
     )
     assert numbers[0] == numbers[1] and len(rows[0]) >= 10 and rows[0] == rows[1]
@@ -159,7 +159,7 @@ def test_twelve_lang_with_an_unknown_language_lists_the_languages():
 
 @pytest.fixture
 def changed(monkeypatch, tmp_path):
-    """Give lesson 04 in which one paragraph was edited, and catalogues to write to."""
+    """Edit one paragraph of lesson 04, and redirect its catalogue to a copy."""
     path = catalogue.pages()["04_attention"]
     text = path.read_text(encoding="utf-8")
     edited = tmp_path / path.name

@@ -1,7 +1,7 @@
 """Answers by many authors, written without knowing the declared mistakes.
 
-A wrong answer gets the name of the known mistake with its numbers, or a description of its fault,
-and never the name of another mistake. A right answer is never rejected.
+The checker reports the known mistake that gives the same numbers, or describes the fault, and never
+names a different mistake. It never rejects a right answer.
 """
 
 import pytest

@@ -1,4 +1,4 @@
-"""Fixtures of the product tests."""
+"""Fixtures for the product tests."""
 
 import os
 import sys
@@ -12,13 +12,13 @@ from tests import warm_kernels
 
 @pytest.fixture(scope="session", autouse=True)
 def _warm(pytestconfig: pytest.Config) -> None:
-    """Keep a warm kernel ready for the notebooks that tests run."""
+    """Keep a kernel warm for the notebooks that tests run."""
     warm_kernels.pytest_configure(pytestconfig)
 
 
 @pytest.fixture(scope="module")
 def api(course: Path) -> Iterator[object]:
-    """Yield nbgrader with the settings of the module's course, in the folder of the course."""
+    """Yield the nbgrader API, configured for the module's `course`, inside the course folder."""
     from nbgrader.apps import NbGraderAPI
     from nbgrader.apps.baseapp import NbGrader
 

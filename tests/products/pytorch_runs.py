@@ -1,4 +1,4 @@
-"""The runs of the live page in PyTorch, with the same numbers changed."""
+"""Runs of the live page's configurations in PyTorch, with the same changes."""
 
 from functools import cache
 
@@ -17,7 +17,7 @@ LABELS = "cross_entropy.labels"
 
 @cache
 def program(title: str) -> dict:
-    """Return the program of a configuration, as the page carries it."""
+    """Return the program of a configuration in the form embedded in the page."""
     with example.float64():
         trace = example.trace(loss=True, grad=True, on="cpu", **example.CONFIGURATIONS[title])
         return Program(trace, example.words).data
@@ -25,7 +25,7 @@ def program(title: str) -> dict:
 
 @cache
 def layout(title: str) -> dict[str, tuple[int, torch.Size]]:
-    """Return the place of the first element and the shape of each tensor of a program."""
+    """Return the offset and the shape of each tensor of a program, keyed by name."""
     places, count = {}, 0
     for tensor in program(title)["tensors"]:
         shape = torch.Size(tensor["shape"])
@@ -38,7 +38,7 @@ class Run:
     """A configuration in PyTorch.
 
     Attributes:
-        changed: (name of a tensor, element) -> number.
+        changed: New values, keyed by tensor name and flat index.
     """
 
     def __init__(self, title: str) -> None:
@@ -56,7 +56,7 @@ class Run:
             self.model.layers[0].register_forward_pre_hook(self.change_mask)
             self.ids, self.mask = "ids", "key_mask"
             self.inputs = {"ids": example.src, LABELS: example.following}
-        # The page also knows the gradient of a buffer.
+        # The page also computes gradients of buffers.
         for table in self.model.buffers():
             table.requires_grad_()
         self.weights = dict(self.model.named_parameters()) | dict(self.model.named_buffers())
@@ -64,7 +64,7 @@ class Run:
         self.changed, self.layer_mask, self.tape = {}, {}, None
 
     def change(self, name: str, tensor: Tensor) -> Tensor:
-        """Return a copy of a tensor with its changed elements."""
+        """Return a copy of a tensor with the changed elements."""
         copy = tensor.clone()
         for (changed, element), value in self.changed.items():
             if changed == name:
@@ -85,14 +85,14 @@ class Run:
         return x, mask
 
     def given(self) -> dict[str, Tensor]:
-        """Return ids, masks and labels; a padding mask follows the ids unless it was changed."""
+        """Return ids, masks and labels; unchanged entries of a padding mask follow from the ids."""
         tensors = {name: self.change(name, tensor) for name, tensor in self.inputs.items()}
         if self.padding:
             tensors[self.mask] = self.change(self.mask, padding_mask(tensors[self.ids]))
         return tensors
 
     def trace(self, *, explain: bool = False) -> tuple[Trace, dict[str, Tensor]]:
-        """Run the model; return the trace and all tensors given to it, by name."""
+        """Run the model; return the trace, and all inputs and weights keyed by name."""
         with torch.no_grad():
             for name, weight in self.weights.items():
                 weight.copy_(self.change(name, self.home[name]))
@@ -117,13 +117,13 @@ class Run:
         return trace, given | self.layer_mask | self.weights
 
     def numbers(self) -> Tensor:
-        """Return all values and all gradients in the order of the program, shape (2, count)."""
+        """Return all values and gradients in program order, shape (2, count)."""
         trace, given = self.trace()
         trace["cross_entropy.loss"].tensor.backward()
         pairs = []
         for name in layout(self.title):
             tensor = trace[name].tensor if name in trace else given[name]
-            # Without a path to the loss, torch has no gradient and the page shows 0.
+            # Without a path to the loss, PyTorch has no gradient and the page shows 0.
             grad = tensor.grad if tensor.requires_grad else None
             grad = torch.zeros(tensor.shape) if grad is None else grad
             pairs.append(torch.stack([tensor.detach().double().flatten(), grad.flatten()]))
@@ -131,7 +131,7 @@ class Run:
 
 
 def differences(title: str, numbers: Tensor, wanted: Tensor, tolerance: float = 1e-9) -> list[str]:
-    """List the tensors whose values or gradients differ; only floats have gradients."""
+    """List the tensors whose values or gradients differ; only float tensors have gradients."""
     options = {"rtol": tolerance, "atol": tolerance, "equal_nan": True}
     different = []
     for tensor in program(title)["tensors"]:

@@ -1,7 +1,7 @@
-"""A notebook alone: in an empty folder, in another environment that is reached through a link.
+"""A standalone notebook: in an empty folder, in an environment behind a symbolic link.
 
-The environment has every package but the course itself, as Colab or a university's server has. The
-first cell of the notebook installs the course from a wheel.
+Like Colab or a university's server, the environment has every package except the course itself.
+The first cell of the notebook installs the course from a wheel.
 """
 
 import json
@@ -25,7 +25,7 @@ PACKAGES = Path(sysconfig.get_paths()["purelib"])
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory):
-    """Make an environment with a link to every installed package but the course."""
+    """Create an environment that links to every installed package except the course."""
     folder = tmp_path_factory.mktemp("elsewhere")
     real, link = folder / "real", folder / "link"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", real], check=True)
@@ -46,7 +46,7 @@ def environment(tmp_path_factory):
 @pytest.fixture(scope="module")
 def wheels(tmp_path_factory):
     source, folder = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("wheels")
-    # setuptools builds beside the source.
+    # setuptools writes its build folder next to the source.
     shutil.copytree(ROOT / "src", source / "src", ignore=shutil.ignore_patterns("*.egg-info"))
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
@@ -56,7 +56,7 @@ def wheels(tmp_path_factory):
 
 
 def printed(notebook):
-    """List what each code cell printed; in pictures the alt text stands for the numbers."""
+    """List the text output of each code cell; the alt text of a picture states its numbers."""
     return ["".join(map(text_of, cell.outputs)) for cell in code_cells(notebook)]
 
 

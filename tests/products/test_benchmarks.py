@@ -1,4 +1,4 @@
-"""The benchmark: its arithmetic, the work of its contenders, and the pages that it writes."""
+"""The benchmark: its arithmetic, the work of the contenders, and the generated pages."""
 
 import re
 from dataclasses import replace
@@ -15,10 +15,10 @@ from benchmarks.__main__ import main, parse
 from benchmarks.models import BUILDERS, FAST, MARIAN, PACKAGES, PLAIN, TORCH, TORCH_POST
 from benchmarks.timing import cpu_clock, interleave, ratios, spread
 
-# x-transformers uses it; all warnings are errors in the tests.
+# x-transformers uses torch.jit.script, and the tests treat warnings as errors.
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")
 DOCS = Path(__file__).parents[2] / "docs"
-# All axes differ. The number of heads is even, for which torch has a fast path.
+# All axes have distinct sizes. torch has a fast path for an even number of heads.
 SMALL = models.Size("small", 3, 5, 7, 16, 2, 24, 2, 11, 2)
 
 
@@ -85,7 +85,7 @@ def test_all_contenders_do_the_same_matrix_products(built):
         with FlopCounterMode(display=False) as counter:
             model.train()(*SMALL.ids())
         flops = counter.get_flop_counts()["Global"]
-        # The fused CPU kernels are not in torch's table; the products with weights are.
+        # The counter knows the matrix products with weights, but not the fused CPU kernels.
         counts[name] = sum(n for op, n in flops.items() if str(op) in ("aten.mm", "aten.addmm"))
     assert len(set(counts.values())) == 1, counts
 
@@ -160,7 +160,7 @@ def test_page_in_docs_is_a_full_run_with_everybody():
 
 @pytest.mark.weekly
 def test_gpu_page_has_a_row_for_each_size(monkeypatch):
-    # The code of that page, on the CPU: no test machine has a GPU.
+    # Run the code of that page on the CPU: no test machine has a GPU.
     small = replace(SMALL, name="long")
     for target, name, value in (
         (gpu, "SIZES", (SMALL, small)), (gpu, "LONG", small), (gpu, "WRITING", SMALL),

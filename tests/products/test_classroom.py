@@ -1,7 +1,8 @@
-"""The course for nbgrader: its assignments are our notebooks, and right answers get the points.
+"""The nbgrader course: the assignments are our notebooks, and right answers earn points.
 
 `make classroom` runs these tests. Without nbgrader, only the tests of the written files run.
-`make check` grades a small notebook with all answers, half and none, and a weekly test a lesson.
+`make check` grades a small notebook with all, half and none of its answers. A weekly test grades a
+lesson in the same way.
 tests/products/test_solutions.py runs the solved notebooks of the course.
 """
 
@@ -25,19 +26,19 @@ from twelve_lab.check.solve import STUB
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = "06_small"
 LESSON = "04_attention"
-# The unsolved notebooks, by the name of the assignment.
+# The unsolved notebooks, keyed by assignment.
 UNSOLVED = {
     SMALL: small_notebook(),
     LESSON: nbformat.read(NOTEBOOKS / f"{LESSON}.ipynb", as_version=4),
 }
-# Which checks fail, by how much is answered.
+# The checks that fail, keyed by the amount answered.
 FAILING = {"all": slice(0, 0), "none": slice(None), "half": slice(1, None, 2)}
 NEEDS_NBGRADER = pytest.mark.skipif(not find_spec("nbgrader"), reason="nbgrader is missing")
 
 
 @pytest.fixture
 def project(tmp_path) -> Path:
-    """Make a folder of two notebooks, one of them without exercises."""
+    """Create a folder of two notebooks, one of them without exercises."""
     notebooks = tmp_path / "notebooks"
     notebooks.mkdir()
     nbformat.write(small_notebook(), notebooks / f"{SMALL}.ipynb")
@@ -48,7 +49,7 @@ def project(tmp_path) -> Path:
 
 
 def hand_in(course: Path, name: str) -> None:
-    """Submit a notebook with all answers, with none, and with every second one."""
+    """Submit a notebook with all answers, with none, and with every second answer."""
     none = UNSOLVED[name]
     ids = [id for cell in none.cells if (id := exercise_of(cell, "check"))]
     answers = {"all": solved(none), "none": copy.deepcopy(none), "half": solved(none, ids[::2])}
@@ -177,7 +178,7 @@ def stored(course: Path, step: str, name: str, student: str = "") -> NotebookNod
     return nbformat.read(course / step / student / name / f"{name}.ipynb", as_version=4)
 
 
-# A query of nbgrader itself.
+# nbgrader's own query causes this warning.
 ITS_WARNINGS = pytest.mark.filterwarnings("ignore:Object of type <Submitted")
 
 

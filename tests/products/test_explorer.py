@@ -1,4 +1,4 @@
-"""The live page without a browser: under node its engine computes the numbers of PyTorch.
+"""The live page without a browser: its engine, run by Node, computes the same numbers as PyTorch.
 
 tests/products/browser/test_explorer_page.py opens the page.
 """
@@ -40,7 +40,7 @@ TWO_OFTEN = [
     pytest.param(title, marks=[] if title in (FIRST, TITLES[-1]) else pytest.mark.weekly)
     for title in TITLES
 ]
-# PyTorch computes these from the ids; on the page a changed element keeps its value.
+# PyTorch recomputes these tensors; the page keeps the value of a changed element.
 HELD = ("src_mask", "key_mask", "mask", "memory")
 
 
@@ -55,11 +55,11 @@ def test_bundle_is_built_from_the_modules(tmp_path):
 
 
 def ask(runs, *orders) -> list:
-    """Run the engine under node; return its answers, without those of orders that return nothing.
+    """Run the engine in Node, and return its answers, except those of orders that return nothing.
 
     Args:
         runs: Programs of the engine, or names of configurations.
-        orders: Name of an order and its arguments; engine_runner.mjs lists them.
+        orders: The name of each order and its arguments; engine_runner.mjs lists the orders.
     """
     if not shutil.which("node"):
         pytest.skip("node is not installed")
@@ -71,12 +71,12 @@ def ask(runs, *orders) -> list:
 
 
 def unpack(text: str) -> Tensor:
-    """Return values and gradients, shape (2, count)."""
+    """Unpack base64-encoded values and gradients, shape (2, count)."""
     return torch.frombuffer(bytearray(base64.b64decode(text)), dtype=torch.float64).view(2, -1)
 
 
 def tensors_of(data: dict, numbers: Tensor) -> dict[str, Tensor]:
-    """Split the numbers of a program into its tensors, by name."""
+    """Split the numbers of a program into tensors, keyed by name."""
     sizes = [math.prod(tensor["shape"]) for tensor in data["tensors"]]
     names = [tensor["name"] for tensor in data["tensors"]]
     return dict(zip(names, numbers.split(sizes, dim=-1), strict=True))
@@ -86,7 +86,7 @@ def tensors_of(data: dict, numbers: Tensor) -> dict[str, Tensor]:
 
 
 def random_change(choice, title, labels):
-    """Choose a number that a run is given, and a new value; one label must remain that counts."""
+    """Choose an input of a run and a new value, and keep at least one label that is not ignored."""
     places = layout(title)
     weights = [tensor["name"] for tensor in program_of(title)["tensors"] if tensor["weight"]]
     embeddings = [name for name in weights if name.endswith("embedding.weight")]
@@ -104,12 +104,12 @@ def random_change(choice, title, labels):
 
 
 def walk(title, changes):
-    """Change numbers, and a quarter of the time restore one; yield each order and the run."""
+    """Change a number, or restore one with probability 0.25; yield each order and the run."""
     choice, here, restored = random.Random(title), Run(title), 0
     for _ in range(changes):
         labels = here.given()[LABELS]
         name, element, *value = random_change(choice, title, labels)
-        # The last label that counts must not be restored to one that is ignored.
+        # Do not restore labels: all of them might then be ignored.
         restorable = [change for change in here.changed if change[0] != LABELS]
         if restorable and choice.random() < 0.25:
             (name, element), value = choice.choice(restorable), []
@@ -168,7 +168,7 @@ def test_engine_has_every_function_that_a_program_may_hold():
 
 
 EQUAL = torch.tensor([[1.0, 3.0, 3.0], [2.0, 2.0, 2.0]])
-# The first of equal numbers gets the gradient; slopes are 0 where a factor is infinite or masked.
+# The first of equal maxima gets the gradient; slopes are 0 where a factor is infinite or masked.
 CORNERS = {
     "max of ties": (lambda x: x.max(1).values, EQUAL), "relu at 0": (torch.relu, EQUAL - 2),
     "min of ties": (lambda x: x.min(1).values, EQUAL), "power 0": (lambda x: x**0, EQUAL - 2),
@@ -200,9 +200,9 @@ def test_every_formula_gives_the_numbers_gradients_and_words_of_python():
         if y.tensor.requires_grad:
             wanted = trace["x"].grad.double().flatten()
             assert torch.allclose(gradient, wanted, rtol=1e-6, atol=1e-9), name
-        # torch computes `any` and `all` by sums, the engine by conditions; Python explains fused
-        # attention as one division, the engine as one softmax for each key. The engine does not
-        # name a conversion to another type.
+        # torch computes `any` and `all` with sums, the engine with conditions. Python explains
+        # fused attention as one division, the engine as one softmax for each key. The engine does
+        # not name conversions between types.
         if not name.startswith(("any", "all", "_scaled_dot", "_to_copy", "convert_element")):
             explained = [y.explain(*index).text for index in product(*map(range, y.shape))]
             assert words[-len(explained) :] == explained, name
@@ -291,7 +291,7 @@ def test_address_replays_every_action_in_its_order():
     assert opened == [place, []] and again == numbers and after == address and start == ""
 
 
-# Addresses; each is left out.
+# Invalid parts of an address, each of which is skipped.
 BROKEN = (
     "n=memory:12:1", "n=memory:0.5:1", "n=memory::1", "n=memory:0:%20", "n=memory:0:NaN",
     "n=memory:0:1:2", "n=memory:0", "n=nothing:0:1", "n=src:0:4", f"n={LABELS}:0:-7",
@@ -320,7 +320,7 @@ def test_undo_goes_back_step_by_step_and_start_again_can_be_undone():
     )  # fmt: skip
     count = 2 * len(SOME)
     seen = [home, *answers[1:count:2]]
-    # "before" shows the values and gradients before the last change, and nothing after a reset.
+    # "before" returns the values and gradients before the last change.
     assert answers[:count:2] == seen[:-1]
     again, before, *undone, nothing, written = answers[count:]
     assert again == before == home and undone[::2] == [True] * len(seen)
@@ -343,7 +343,7 @@ def test_actions_go_along_to_a_configuration_with_the_same_tensor():
         ["open", "run=1&l=3x0.3"], ["numbers"],
     )  # fmt: skip
     assert missing == ["output_projection.weight"]
-    # There it has shape (3, 4): the same element would be another number.
+    # In that run w_o has shape (3, 4): the same index would be a different entry.
     assert of_another_size == [w_o] and none == "none"
     for title, numbers, kept in (
         ("tied output", tied, changes[:3]), ("2 heads of width 2", two, changes[:2]),
@@ -369,7 +369,7 @@ def test_place_errors_name_the_tensor_and_its_shape():
     assert unknown["error"] == 'no tensor is named "memroy"'
 
 
-# Layers of one's own.
+# Custom layers.
 
 
 LAYERS = {
@@ -434,7 +434,7 @@ def test_program_names_axes_words_and_code_of_each_tensor():
     assert tensors["logits"]["words"] == [None, "tgt", list(example.vocabulary)]
     types = [tensors[name]["type"] for name in ("tgt_mask", "src", "logits")]
     assert types == ["bool", "int", "float"]
-    # The decoder-only model reads one text, whatever its axes are called.
+    # The decoder-only model reads a single text, whatever the names of its axes.
     mask = next(tensor for tensor in program_of(TITLES[-1])["tensors"] if tensor["name"] == "mask")
     assert mask["words"][2:] == ["ids", "ids"]
 

@@ -1,6 +1,6 @@
-"""The first run: what a beginner sees during the installation and while JupyterLab opens.
+"""The first run: what a beginner sees during installation and while JupyterLab opens.
 
-Every message that docs/troubleshooting.md quotes is printed here.
+The tests trigger every message that docs/troubleshooting.md quotes.
 """
 
 import errno
@@ -23,7 +23,7 @@ from tools import install, open_lab
 
 ROOT = Path(__file__).parents[2]
 HELP = (ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
-# The first column of the tables quotes what is printed; … stands for what differs.
+# The first column of the tables quotes messages; … stands for the variable parts.
 QUOTED = [
     message
     for line in HELP.splitlines()
@@ -34,7 +34,7 @@ BARE = [sys.executable, "-S"]
 
 
 def run_failing(*command, cwd=None, **environment) -> str:
-    """Run a command that fails; return what it printed."""
+    """Run a command that fails, and return its output."""
     ran = subprocess.run(
         command, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         env=os.environ | {"LC_ALL": "C", "MAKEFLAGS": "", "MAKELEVEL": ""} | environment,
@@ -102,7 +102,7 @@ ATTENTION, MASKS = "notebooks/04_attention.ipynb", "notebooks/05_masks.ipynb"
 
 
 def write_progress(folder, **solved):
-    """Write two lessons, and the days on which their exercises were solved."""
+    """Write two lessons, and a progress record with the day on which each exercise was solved."""
     for name, ids in (("04_attention", ["04-one", "04-two"]), ("05_masks", ["05-one"])):
         cells = [nbformat.v4.new_code_cell(f'check("{id}", ...)') for id in ids]
         nbformat.write(nbformat.v4.new_notebook(cells=cells), folder / f"{name}.ipynb")
@@ -120,10 +120,10 @@ def write_progress(folder, **solved):
     ("solved", "notebook", "words"),
     [
         ({"x04_one": "2026-01-01"}, ATTENTION, "1 of 3 exercises in the lessons. Next: 04-two"),
-        # An exercise that was left out comes before the next lesson.
+        # A skipped exercise comes before the next lesson.
         ({"x04_two": "2026-01-01"}, ATTENTION, "1 of 3 exercises in the lessons. Next: 04-one"),
         ({"x05_one": "2026-01-01"}, ATTENTION, "1 of 3 exercises in the lessons. Next: 04-one"),
-        # The exercise solved last decides, not the first one that is open.
+        # The exercise solved last decides, not the first unsolved exercise.
         ({"x04_one": "2026-01-02", "x05_one": "2026-01-01"}, ATTENTION, "Next: 04-two"),
         ({"x04_one": "2026-01-01", "x04_two": "2026-01-01", "x05_one": "2026-01-01"},
          open_lab.FIRST, "3 of 3 exercises in the lessons. That is all of them"),
@@ -209,11 +209,11 @@ print(app.custom_css, (Path(custom) / "custom.css").is_file())"""
     assert ran.stdout.split()[-2:] == ["True", "True"], ran.stderr
 
 
-# The page on troubleshooting.
+# The troubleshooting page.
 
 
 def fake_python(folder, answers) -> str:
-    """Write a Python that answers the questions of the Makefile; return make's argument."""
+    """Write a fake Python for the Makefile's version checks; return the argument for make."""
     path = folder / "python"
     path.write_text(f"#!/bin/sh\n{answers}\n")
     path.chmod(0o755)
@@ -222,7 +222,7 @@ def fake_python(folder, answers) -> str:
 
 @pytest.fixture(scope="module")
 def printed(tmp_path_factory):
-    """Collect what the commands print, each failing for the reason that the page states."""
+    """Collect the output of commands that fail for the reasons that the page states."""
     folder, make = tmp_path_factory.mktemp("project"), shutil.which("make")
     shutil.copy(ROOT / "Makefile", folder)
     for name in ("requirements.txt", "pyproject.toml", "package.json", "package-lock.json"):

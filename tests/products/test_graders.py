@@ -1,4 +1,4 @@
-"""The corpus of the comparison of graders, and the page that it writes."""
+"""The comparison of graders: its corpus, and the generated page."""
 
 import re
 import subprocess
@@ -16,7 +16,7 @@ PAGE = (ROOT / "docs" / "graders.md").read_text(encoding="utf-8")
 
 
 def listed(name: str) -> dict[str, tuple[int, int]]:
-    """Read how many right and wrong answers each grader got, by grader."""
+    """Read the numbers of right and wrong answers, keyed by grader."""
     pattern = rf"^\| {name} \| ([\w.-]+) \| \d+ of (\d+) \| \d+ of (\d+) \|"
     return {grader: (int(m), int(n)) for grader, m, n in re.findall(pattern, PAGE, re.M)}
 

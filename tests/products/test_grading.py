@@ -1,7 +1,7 @@
-"""Attacks on grading: a student gets no point and no file that is not theirs.
+"""Attacks on grading: no attack earns points, or access to files of others.
 
 A kernel can report anything, so most attacks call the judge directly. Programs attack the sandbox
-as root and as another account. nbgrader grades whole notebooks weekly.
+as root and as another account. The weekly tests grade whole notebooks with nbgrader.
 """
 
 import base64
@@ -40,7 +40,7 @@ if not find_spec("nbgrader"):
 from classroom import answering, grading, judge, limits, sandbox
 from classroom.borrowed import borrowed, report
 
-# A query of nbgrader itself.
+# nbgrader's own query causes this warning.
 pytestmark = pytest.mark.filterwarnings("ignore:Object of type <Submitted")
 ROOT = Path(__file__).resolve().parents[2]
 SPLIT = "06-split-heads"
@@ -62,7 +62,7 @@ def reported(id: str, answer: object, monkeypatch: pytest.MonkeyPatch) -> dict[s
 
 
 def claimed(id: str, answer: object) -> dict[str, object]:
-    """Return the numbers of an answer, with the claim that they are right."""
+    """Return a report with the numbers of an answer, and the claim that they are right."""
     asked = EXERCISES[id]
     claim = {"kind": "ok", "message": "", "note": ""}
     if isinstance(asked, Question):
@@ -77,7 +77,7 @@ def claimed(id: str, answer: object) -> dict[str, object]:
 # ---- the judge --------------------------------------------------------------------------------
 
 
-OFTEN = (SPLIT, "06-scores-shape")  # the other exercises weekly
+OFTEN = (SPLIT, "06-scores-shape")  # the weekly tests cover the others
 
 
 @pytest.mark.parametrize(
@@ -94,13 +94,13 @@ def test_judge_accepts_the_right_answer_and_rejects_a_mistake_that_claims_to_be_
     assert (verdict.kind, verdict.message) == ("ok", report["message"])
     known = [versions[0] for versions in mistakes_of(asked).values()]
     wrong = [*known[:1], *[*misconceptions_of(asked).values()][:1]]
-    if is_question:  # A mistake in a layer may leave the answer right, or fail.
+    if is_question:  # A mistake in a layer may not change the answer, or may raise.
         wrong = [answer for make in wrong if not diagnose(id, answer := value(make)).ok]
     assert not any(judge.judge(id, claimed(id, answer)).ok for answer in wrong)
 
 
 def value(make: Callable[[], object]) -> object:
-    """Return the answer that a mistake gives, or None if it fails."""
+    """Return the answer that a mistake gives, or None if the mistake raises."""
     try:
         return make()
     except Exception:
@@ -218,7 +218,7 @@ def test_html_output_of_the_course_stays():
 
 def nested(folder: Path) -> None:
     here = os.open(folder, os.O_RDONLY)
-    for _ in range(1_100):  # deeper than Python recurses
+    for _ in range(1_100):  # deeper than Python's recursion limit
         os.mkdir("d", dir_fd=here)
         below = os.open("d", os.O_RDONLY, dir_fd=here)
         os.close(here)
@@ -318,7 +318,7 @@ START = "import os, sys, time\nsaid = open(sys.argv[1], 'w', 1)\nsys.stdout = sa
 
 @pytest.fixture(params=["root", "account"])
 def run_sandboxed(request):
-    """Run a program in a sandbox, started by root or by an account without any rights."""
+    """Return a function that runs a program in a sandbox, as root or as an unprivileged account."""
     if not shutil.which("bwrap"):
         pytest.skip(sandbox.ADVICE)
     is_root, python = os.geteuid() == 0, sys.executable
@@ -326,7 +326,7 @@ def run_sandboxed(request):
         pytest.skip("only root can be root")
     become = []
     if request.param == "account" and is_root:
-        # Other accounts may not reach the Python and the code of root.
+        # Other accounts may be unable to read root's Python and code.
         python = next((p for p in ("/usr/bin/python3", "/usr/local/bin/python3")
                        if Path(p).exists()), None)  # fmt: skip
         if not python:
@@ -421,7 +421,7 @@ def test_memory_group_limits_memory_that_no_process_owns(run_sandboxed, request)
     assert run_sandboxed(fill) == "begun\nfilled"
 
 
-# Each leaves a process that would run for ever after the program (FAULTS, G1).
+# Each program leaves a process that would outlive it (FAULTS, G1).
 OUTLIVES = {
     "daemon": "if os.fork(): sys.exit()\nos.setsid()\nif os.fork(): sys.exit()\ntime.sleep(9999)",
     "deaf": "import ctypes, signal, threading\nctypes.CDLL(None).prctl(1, 0)\nos.setsid()\n"
@@ -429,8 +429,8 @@ OUTLIVES = {
     "    except (OSError, ValueError): pass\n"
     "threading.Thread(target=lambda: time.sleep(9999)).start()\n"
     "try:\n    while os.fork(): pass\nexcept OSError: pass\ntime.sleep(9999)",
-    # Without root, the first process of the PID namespace has the user of the program. Inject
-    # prctl(PR_SET_PDEATHSIG, 0) into it, so that it survives its parent (x86-64).
+    # Without root, process 1 of the PID namespace runs as the same user as the program. Inject
+    # prctl(PR_SET_PDEATHSIG, 0), so that process 1 survives its parent (x86-64).
     "debugger": "import ctypes\nlibc = ctypes.CDLL(None)\n"
     "libc.ptrace.argtypes = [ctypes.c_long] * 4\n"
     "old, new = (ctypes.c_ulonglong * 27)(), (ctypes.c_ulonglong * 27)()\n"
@@ -447,7 +447,7 @@ OUTLIVES = {
 
 
 def all_end(marker: str) -> bool:
-    """Tell whether all processes with a marker in their command line end within five seconds."""
+    """Return whether all processes with a marker in the command line end within five seconds."""
     for _ in range(50):
         if subprocess.run(
             ["pgrep", "-r", "D,R,S,T", "-f", marker], stdout=subprocess.DEVNULL
@@ -544,12 +544,12 @@ def right(number: int) -> str:
 
 
 def answer(number: int, before: str = "", inside: str = "return projected") -> str:
-    """Return a wrong answer, with an attack before it or inside of it."""
+    """Return a wrong answer, with an attack before or inside the function."""
     body = "\n".join(f"    {line}" for line in inside.splitlines())
     return f"{before}\ndef split_{number}(projected, num_heads):\n{body}"
 
 
-# What a student may do to the checker in their own process.
+# Attacks of a student on the checker in the student's own process.
 PATCH = """
 import os, runpy, sys, torch, twelve_lab.check, twelve_lab.check.stages as stages
 from IPython.display import display
@@ -570,7 +570,7 @@ os.environ["TWELVE_STRICT"] = "0"
 
 @pytest.fixture(scope="module")
 def course(tmp_path_factory) -> Path:
-    """Write a course of notebooks to attack."""
+    """Write a course with notebooks to attack."""
     folder = tmp_path_factory.mktemp("course")
     notebooks = tmp_path_factory.mktemp("notebooks")
     nbformat.write(small_notebook(), notebooks / "06_small.ipynb")
@@ -611,7 +611,7 @@ def grade(course, api):
     return grade
 
 
-# An answer to the second exercise, and whether the third is still reached.
+# Answers to the second exercise, and whether the third exercise is still reached.
 ENDS = {
     OUTLIVES["deaf"]: False,
     "os._exit(0)": False,
@@ -678,7 +678,7 @@ def test_unreadable_submissions_leave_the_class_alone_and_points_come_from_the_g
     assert points == {"mallory": 2, "broken": 0, "huge": 0, "linked": 0}
     done = course / "autograded" / "mallory" / "06_small" / "06_small.ipynb"
     cells = nbformat.read(done, as_version=4).cells
-    # Markdown of a student is shown as text.
+    # A student's Markdown is shown as plain text.
     assert cells[0].source.startswith("````\n# 06 Small") and cells[0].source.endswith("\n````")
     assert cells[-1].source == 'check("06-merge-heads", merge)'
 

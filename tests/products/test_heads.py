@@ -1,4 +1,4 @@
-"""heads.json against a new measurement of the installed language model."""
+"""heads.json matches a new measurement of the installed language model."""
 
 import json
 from importlib.util import find_spec
@@ -15,7 +15,7 @@ pytestmark = [
 
 
 def flatten(value: object, path: str = "") -> dict[str, object]:
-    """Return every entry of nested dicts and lists by its path."""
+    """Flatten nested dicts and lists into a dict keyed by path."""
     if isinstance(value, dict | list):
         pairs = value.items() if isinstance(value, dict) else enumerate(value)
         return {k: v for key, part in pairs for k, v in flatten(part, f"{path}/{key}").items()}

@@ -1,7 +1,7 @@
 """A server for a class: its accounts, its command line, its settings, and one real hub.
 
-The last test opens a hub with two temporary accounts. It needs root and the installation that
-`make hub` makes: TWELVE_HUB names its folder, otherwise it is /opt/twelve.
+The last test opens a hub with two temporary accounts. The test needs root and the installation of
+`make hub`, in the folder TWELVE_HUB (default /opt/twelve).
 """
 
 import argparse
@@ -40,7 +40,7 @@ def entry(name: str, home: Path) -> pwd.struct_passwd:
 
 @pytest.fixture
 def system(monkeypatch):
-    """Record the commands that would change the accounts of this machine."""
+    """Record the commands that would change accounts, instead of running them."""
     commands, existing = [], {}
 
     def run(*words, text=""):
@@ -77,7 +77,7 @@ def test_names_and_passwords_of_accounts():
 
 
 def test_make_adds_missing_accounts_and_keeps_passwords(system, tmp_path):
-    left = tmp_path / "home/student02"  # by an account that was removed
+    left = tmp_path / "home/student02"  # left by an account since removed
     left.mkdir(parents=True)
     assert accounts.make(tmp_path, ["student01"]) == ["teacher", "student01"]
     known = passwords(tmp_path)
@@ -137,7 +137,7 @@ def test_count_of_students_must_be_a_number(text):
 
 @pytest.fixture
 def port() -> int:
-    """Find three free ports in a row."""
+    """Return the first of three consecutive free ports."""
     while True:
         with socket.create_server(("127.0.0.1", 0)) as listener:
             port = listener.getsockname()[1]
@@ -147,7 +147,7 @@ def port() -> int:
 
 @pytest.fixture
 def options(tmp_path, port, monkeypatch) -> argparse.Namespace:
-    """Return a correct command line."""
+    """Return valid command-line options."""
     monkeypatch.setattr(start, "hidden", lambda path: None)
     monkeypatch.setattr(start.shutil, "which", lambda program: f"/usr/bin/{program}")
     return argparse.Namespace(
@@ -203,7 +203,7 @@ def test_a_class_is_not_opened_twice_and_the_proxy_of_a_killed_hub_is_taken_over
     for program, name in (("jupyterhub", "hub.pid"), ("configurable-http-proxy", "proxy.pid")):
         taken = socket.create_server(("127.0.0.1", port))
         with taken, subprocess.Popen([*words, program], **pipes) as process:
-            process.stdout.readline()  # it runs
+            process.stdout.readline()  # wait until it runs
             (options.folder / "hub" / name).write_text(str(process.pid))
             message = start.problem(options, root=True)
             process.communicate(b"\n")
@@ -229,7 +229,7 @@ def test_installation_is_synchronised_and_keeps_installed_packages(tmp_path):
     for name in ("src/a.py", "src/old.py", "src/sub/b.py", "src/__pycache__/a.pyc"):
         (here / name).parent.mkdir(parents=True, exist_ok=True)
         (here / name).write_text(name)
-    before = os.umask(0o077)  # of a careful root
+    before = os.umask(0o077)  # a restrictive umask
     start._copy(here, there)
     os.umask(before)
     assert set(everything(there)) == {"src/a.py", "src/old.py", "src/sub/b.py"}
@@ -285,8 +285,8 @@ def test_memory_group_of_both_versions_of_control_groups(tmp_path, monkeypatch):
 
 @pytest.fixture
 def settings(monkeypatch, tmp_path):
-    """Read a file of settings, with variables."""
-    monkeypatch.setattr(LocalPortCache, "find_available_port", None)  # restored after the test
+    """Return a function that loads a configuration file with given environment variables."""
+    monkeypatch.setattr(LocalPortCache, "find_available_port", None)  # monkeypatch restores it
 
     def read(name: str, **variables: str) -> Config:
         for variable, value in {"TWELVE_CLASS": str(tmp_path), **variables}.items():
@@ -422,7 +422,7 @@ def test_two_students_work_on_a_hub_and_find_their_work_after_a_restart(port):
             assert "PermissionError" in shown(ben.run("import twelve; open(twelve.__file__, 'a')"))
         assert (home / "answer.txt").read_text() == "42"
         for name in (first, second):
-            command = ["pgrep", "--runstates", "D,R,S,T", "--uid", name]  # zombies do not count
+            command = ["pgrep", "--runstates", "D,R,S,T", "--uid", name]  # ignore zombies
             assert subprocess.run(command, capture_output=True).returncode == 1
         with opened(words):
             assert passwords(folder) == secret

@@ -1,7 +1,7 @@
-"""Encoder-decoders against Marian, BART and MBart of transformers.
+"""Encoder-decoders against Marian, BART and MBart in transformers.
 
-Nothing is downloaded: the parameters are random. The tests run weekly and by `make compare`;
-without transformers they are skipped.
+The parameters are random, so nothing is downloaded. The tests run weekly and in `make compare`,
+and are skipped without transformers.
 """
 
 import os
@@ -25,7 +25,7 @@ from twelve import (  # noqa: E402 (after the optional library)
 from twelve.fast import make_fast  # noqa: E402
 
 pytestmark = pytest.mark.weekly
-# In float32, the default of assert_close.
+# For float32, the default of assert_close.
 TOLERANCE = {torch.float64: {"rtol": 1e-10, "atol": 1e-10}, torch.float32: {}}
 FAST_AND_PLAIN = pytest.mark.parametrize("fast", [True, False], ids=["fast", "plain"])
 # Encoder and decoder differ in depth, heads and d_ff.
@@ -35,7 +35,7 @@ SIZES = {
     "max_position_embeddings": 32, "pad_token_id": 0, "eos_token_id": 1,
     "forced_eos_token_id": None, "decoder_start_token_id": 2,
 }  # fmt: skip
-# Our names and those of transformers.
+# Our names -> the names in transformers.
 NAMES = {
     "output_projection": "lm_head",
     "src_embedding": "model.encoder.embed_tokens",
@@ -59,7 +59,7 @@ NAMES = {
 
 
 def from_hugging_face(theirs: nn.Module, *, fast: bool = False) -> Transformer | Encoder | Decoder:
-    """Copy a MarianMTModel, or the encoder or decoder of a Marian, BART or MBart."""
+    """Copy a MarianMTModel, or the encoder or decoder of a Marian, BART or MBart model."""
     ours = copied_stack(theirs) if hasattr(theirs, "layers") else copied_model(theirs)
     if fast:
         make_fast(ours)
@@ -76,7 +76,7 @@ def copied_model(theirs: nn.Module) -> Transformer:
     ours.positional_encoding.max_len = config.max_position_embeddings
     ours.output_projection.bias.requires_grad_(False)
     fill(ours, theirs.state_dict() | {"lm_head.bias": theirs.final_logits_bias[0]})
-    # Share what they share; the row of the padding id gets no gradient.
+    # Tie the same weights; the row of the padding id gets no gradient.
     for part, other in (
         (ours.src_embedding, inside.encoder.embed_tokens),
         (ours.output_projection, theirs.lm_head),
@@ -109,7 +109,7 @@ def fill(ours: nn.Module, state: dict[str, Tensor], prefix: str = "") -> None:
 
 
 def assert_same_gradients(ours: nn.Module, theirs: nn.Module, tolerance: dict) -> None:
-    """Subtract all gradients, and compare the parameters, which were equal before."""
+    """Subtract the gradients from the parameters, which were equal, and compare the results."""
     for module in (ours, theirs):
         torch.optim.SGD(module.parameters(), lr=1.0).step()
     assert_close(ours.state_dict(), from_hugging_face(theirs).state_dict(), **tolerance)
@@ -147,7 +147,7 @@ def test_transformer_matches_logits_loss_and_gradients_of_marian(
     )  # fmt: skip
     theirs = noisy(transformers.MarianMTModel(config)).eval()
     theirs.final_logits_bias = draw(1, 13)
-    # Ours has one table of positions.
+    # Our model has a single positional table.
     theirs.model.decoder.embed_positions = theirs.model.encoder.embed_positions
     theirs.to(dtype)
     ours = from_hugging_face(theirs, fast=fast)

@@ -1,8 +1,8 @@
-"""The answers of the pages to write by hand against torch, transformers, tokenizers, peft and TRL.
+"""Answers of the pages by hand against torch, transformers, tokenizers, peft and TRL.
 
 Each test calls the library's own function or trainer on random input. The right answer must return
 the same numbers, and each classic mistake of the task must not. Nothing is downloaded. The tests
-run weekly and by `make compare`; if a library is missing, its tests are skipped.
+run weekly and in `make compare`. The tests of a missing library are skipped.
 """
 
 import copy
@@ -32,13 +32,13 @@ from twelve_lab.exercises.declare import Answer, as_tensors, made
 
 pytestmark = [
     pytest.mark.weekly,
-    # The libraries announce changes of their own next releases.
+    # The libraries warn of changes in their next releases.
     pytest.mark.filterwarnings("ignore"),
 ]
 CLOSE = {"rtol": 1e-10, "atol": 1e-10}
 # The library computes in float32.
 SINGLE = {"rtol": 1e-6, "atol": 1e-6, "check_dtype": False}
-# The arguments of a call of the task, and what the library returns.
+# The arguments of a call, and the value that the library returns.
 Pair = tuple[tuple[Any, ...], Any]
 
 
@@ -57,16 +57,16 @@ def compare(
 
     Args:
         name: The task.
-        pairs: Arguments, and what the library returns for them.
-        alike: The mistakes that change nothing in these cases.
-        view: A function of our outputs, whose result is compared.
-        close: Tolerances.
+        pairs: Arguments, each with the value that the library returns.
+        alike: The mistakes that have no effect in these cases.
+        view: Function applied to our outputs before the comparison.
+        close: Arguments of `assert_close`, such as tolerances.
     """
     task, pairs, close = TASKS[name], list(pairs), close or CLOSE
 
     def check(answer: Answer) -> None:
         for given, expected in pairs:
-            # An answer may change its arguments.
+            # An answer may modify its arguments in place.
             outputs = task.observe(task.run(answer, copy.deepcopy(given)))
             assert_close(tuple(map(view, outputs)), as_tensors(expected), **close)
 
@@ -210,7 +210,7 @@ def test_int8_by_hand_equals_torch(draw):
         rows.append(((x,), (q.view_as(x), s.view(batch, seq, 1))))
         total = torch._int_mm(q, p.T.contiguous()) * s * t.T
         products.append(((x, weight), total.view(batch, seq, d_out)))
-    # The observer gives a row of zeros the smallest scale instead of 1.
+    # For a row of zeros, the observer uses the smallest scale instead of 1.
     compare("quantize_rows", rows, {"int8-zero-row"}, **SINGLE)
     compare("int8_matmul", products, **SINGLE)
 
@@ -246,7 +246,7 @@ def test_window_mask_equals_transformers(query, key, window):
 
 
 def rolled(theirs: Any, window: int, end: int, empty: Tensor) -> tuple[Tensor, Tensor]:
-    """Put the keys of a cache of transformers, which are in order, at their position % window."""
+    """Move the keys of a transformers cache from their order to the slots position % window."""
     last = torch.arange(max(0, end - window), end)
     cache, positions = empty.clone(), torch.full((window,), -1)
     if end:
@@ -278,7 +278,7 @@ def test_alibi_equals_bloom(draw):
     bloom = library("transformers.models.bloom.modeling_bloom")
     slopes, weights = [], []
     for batch, heads, query, key in ((1, 4, 2, 5), (3, 8, 4, 4), (2, 16, 1, 6)):
-        # Slope times the position of the key: softmax is the same.
+        # Their bias is slope times key position, which gives the same softmax.
         bias = bloom.build_alibi_tensor(torch.ones(batch, key), heads, torch.float64)
         bias = bias.view(batch, heads, 1, key)
         slopes.append(((heads,), bias[0, :, 0, 1]))
@@ -300,7 +300,7 @@ def test_mixture_of_experts_by_hand_equals_mixtral(draw):
         theirs = mixtral.MixtralSparseMoeBlock(config).double()
         x, router = draw(batch, seq, d_model), draw(experts, d_model)
         up, down = draw(experts, d_ff, d_model), draw(experts, d_model, d_ff)
-        # An expert of Mixtral multiplies relu by a second projection: here it reads a constant.
+        # An expert of Mixtral multiplies relu by a second projection: make that projection 1.
         x[..., -1] = 1
         ones = torch.zeros_like(up)
         ones[..., -1] = 1
@@ -311,7 +311,7 @@ def test_mixture_of_experts_by_hand_equals_mixtral(draw):
             pairs.append(((x, router, up, down, k), theirs(x)))
             scores = theirs.gate(x)[0]
         losses.append(((scores, k), mixtral.load_balancing_loss_func((scores,), experts, k)))
-    # The router computes softmax in float32.
+    # Their router computes softmax in float32.
     compare("mixture_of_experts", pairs, rtol=1e-6, atol=1e-6)
     compare("balance_loss", losses, **SINGLE)
 
@@ -332,7 +332,7 @@ def test_latent_attention_by_hand_equals_deepseek_v2(
         rope_parameters={"rope_type": "default", "rope_theta": 100.0},
     )  # fmt: skip
     theirs = deepseek.DeepseekV2Attention(config, 0).double()
-    # The task has no norm and no output matrix.
+    # The task has no norm and no output projection.
     theirs.kv_a_layernorm, theirs.o_proj = nn.Identity(), nn.Identity()
     x = draw(batch, keys, d_model)
     angles = deepseek.DeepseekV2RotaryEmbedding(config)(x, torch.arange(keys)[None])
@@ -357,7 +357,7 @@ def test_latent_attention_by_hand_equals_deepseek_v2(
             )  # fmt: skip
         return output, weights, cache.layers[0].keys.squeeze(1)
 
-    # The rotary parts count in the scale even where the queries have none.
+    # Their scale also counts the rotary features, which are zero here: rescale the queries.
     output, _, latents = run(w_q * math.sqrt((d_k + d_rotary) / d_k), torch.zeros_like(w_turned))
     given = (x[:, old:], latents[:, :old], w_q, w_down, w_k, w_v)
     alike = {"latent-new-only", "latent-new-first"} if old == 0 else ()
@@ -377,7 +377,7 @@ def test_latent_attention_by_hand_equals_deepseek_v2(
 
 @pytest.fixture
 def beams(seeded):
-    """Build a model of transformers, our view of it, and its beam search."""
+    """Return a function that builds next-token log-probabilities and their beam search."""
     transformers = library("transformers")
 
     def build(vocab: int) -> tuple[Callable[[Tensor], Tensor], Answer]:
@@ -411,7 +411,7 @@ def beams(seeded):
 
 
 def test_beam_search_equals_transformers(beams):
-    # Where no sequence ends, and where the beam holds all sequences.
+    # Cases in which no sequence ends, and cases in which the beam holds all sequences.
     pairs = []
     for vocab, prompt, end, width, max_new, alpha in (
         (7, [1, 2], -1, 3, 5, 1.0), (5, [3], -1, 4, 4, 0.5), (3, [1], 2, 15, 3, 0.7),
@@ -451,7 +451,7 @@ def test_speculative_step_equals_transformers(draw, seeded, monkeypatch):
         ids = (q + draw(1, drafts, vocab)).argmax(-1)
         uniform = torch.rand(1, drafts, generator=seeded, dtype=torch.float64)
         threshold = torch.rand(1, generator=seeded, dtype=torch.float64)
-        # It draws both numbers itself.
+        # transformers draws both random numbers: replace its draws with ours.
         with monkeypatch.context() as patch:
             patch.setattr(torch, "rand_like", Mock(side_effect=uniform.view_as))
             choice = Mock(side_effect=partial(by_running_sum, threshold))
@@ -484,7 +484,7 @@ def test_bpe_by_hand_equals_tokenizers():
         trained.append((text, letters, merges, pairs))
         ids = theirs.encode("".join(alphabet[id] for id in other)).ids
         encoded.append((other, pairs, letters, ids))
-        # With one merge, encoding replaces one pair.
+        # With a single merge, encoding replaces a single pair.
         if merges == 1 and pairs:
             replaced.append((other, pairs[0], letters, ids))
     for name, rows in (("bpe_train", trained), ("bpe_encode", encoded), ("merge_pair", replaced)):
@@ -513,7 +513,7 @@ def test_lora_equals_peft(draw, root):
             assert_close(model(x), F.linear(x, weight), **CLOSE)
             first.copy_(a), second.copy_(b)
             outputs = model(x), model.merge_and_unload()[0].weight
-        # rsLoRA divides alpha by the root of the rank.
+        # rsLoRA divides alpha by the square root of the rank.
         given = (x, weight, a, b, alpha * math.sqrt(rank) if root else alpha)
         pairs.append((given, (torch.tensor(start, dtype=torch.float64), *outputs)))
     compare("lora", pairs)
@@ -524,7 +524,7 @@ def test_lora_equals_peft(draw, root):
 
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory) -> SimpleNamespace:
-    """Make a tokenizer of thirteen words, models for it, and the settings of a trainer."""
+    """Build a tokenizer of thirteen words, a factory of models for it, and trainer settings."""
     library("trl"), library("datasets")
     from tokenizers import Tokenizer, models, pre_tokenizers
     from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
@@ -562,7 +562,7 @@ def test_dpo_loss_equals_trl(tiny, draw):
     assert (trainer.beta, trainer.loss_types) == (0.1, ["sigmoid"])
 
     class Fixed(nn.Module):
-        """Three tokens of an answer share its log-probability: id 0 has it, id 1 has the rest."""
+        """Split the log-probability of an answer evenly over three tokens, all of id 0."""
 
         def __init__(self, log_probs: Tensor) -> None:
             super().__init__()
@@ -582,7 +582,7 @@ def test_dpo_loss_equals_trl(tiny, draw):
                   "completion_mask": (torch.arange(4) > 0).long().expand_as(ids)}  # fmt: skip
         loss = trainer.compute_loss(Fixed(torch.cat(answers[:2])), inputs)
         pairs.append(((*answers, beta), loss))
-    # In float64 the sigmoid of these margins does not underflow.
+    # In float64, the sigmoid of these margins does not underflow, so the mistake has no effect.
     compare("dpo_loss", pairs, {"dpo-loss-overflows"})
 
 
@@ -592,8 +592,8 @@ def test_grpo_equals_trl(tiny, draw, seeded, monkeypatch):
     from transformers import LlamaForCausalLM
 
     settings = tiny.settings | {"max_completion_length": 7, "num_generations": 2}
-    # By default TRL adds no penalty, divides by the tokens of all answers, and multiplies the
-    # penalty by the ratio.
+    # By default, TRL adds no KL penalty, divides by the number of tokens of all answers, and
+    # multiplies the penalty by the ratio.
     config = trl.GRPOConfig(**settings)
     assert (config.beta, config.loss_type, config.use_bias_correction_kl) == (0, "dapo", True)
     config = trl.GRPOConfig(
@@ -645,7 +645,7 @@ def test_grpo_equals_trl(tiny, draw, seeded, monkeypatch):
     ("batch", "length", "gamma", "lam", "epsilon"), [(4, 6, 0.9, 0.8, 0.1), (2, 9, 1.0, 0.95, 0.2)]
 )
 def test_ppo_equals_trl(tiny, monkeypatch, batch, length, gamma, lam, epsilon):
-    # TRL 1.13 removed PPO, which was in trl.experimental.
+    # TRL 1.13 removed trl.experimental.ppo.
     library("trl")
     ppo = library("trl.experimental.ppo")
     from transformers import LlamaForSequenceClassification
@@ -655,7 +655,7 @@ def test_ppo_equals_trl(tiny, monkeypatch, batch, length, gamma, lam, epsilon):
     def recorded(function: Callable[..., Tensor], record: Callable[..., None]) -> Callable:
         def call(values: Tensor, mask: Tensor, *more: Any, **named: Any) -> Tensor:
             result = function(values, mask, *more, **named)
-            # GAE and the loss are lines of `train`: read them in its frame.
+            # `train` computes GAE and the loss inline: read its local variables.
             record(sys._getframe(1), values, mask, result.detach())
             return result
 
@@ -692,7 +692,7 @@ def test_ppo_equals_trl(tiny, monkeypatch, batch, length, gamma, lam, epsilon):
         train_dataset=dataset, eval_dataset=dataset,
     ).train()  # fmt: skip
     assert len(steps) == 1 and len(losses) == 3
-    # An episode is one answer there, and the value after its last token is 0.
+    # In TRL an episode is one answer, and the value after the last token is 0.
     alike = {"gae-end-ignored", "gae-end-keeps-value", "gae-end-keeps-advantage",
              "gae-last-value-missing"}  # fmt: skip
     compare("gae", steps, alike | ({"gae-gamma-missing"} if gamma == 1 else set()))

@@ -1,7 +1,7 @@
-"""Decoder-only models against GPT-2 and all model types that load reads, of transformers.
+"""Decoder-only models against transformers: GPT-2, and all model types that `load` supports.
 
-Nothing is downloaded: the parameters are random. The tests run weekly and by `make compare`;
-without transformers they are skipped.
+The parameters are random, so nothing is downloaded. The tests run weekly and in `make compare`,
+and are skipped without transformers.
 """
 
 import os
@@ -43,12 +43,12 @@ from twelve.pretrained import load  # noqa: E402
 pytestmark = pytest.mark.weekly
 CLOSE = {"rtol": 1e-10, "atol": 1e-10}
 SPECIAL = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
-# Of four pairs one rotates at full speed, one between, two at an eighth.
+# One of four pairs rotates at full speed, two at an eighth of their speed, and one in between.
 SCALED = {
     "rope_type": "llama3", "rope_theta": 100.0, "factor": 8.0, "low_freq_factor": 1.0,
     "high_freq_factor": 4.0, "original_max_position_embeddings": 50,
 }  # fmt: skip
-# The model types that load reads, and the values from which each configuration is drawn.
+# The model types that `load` supports, and the values from which a configuration is drawn.
 DRAWN = {
     "vocab_size": (11, 13), "hidden_size": (12, 24), "intermediate_size": (20, 40),
     "num_hidden_layers": (1, 2, 3), "num_attention_heads": (6,), "num_key_value_heads": (1, 2, 6),
@@ -61,7 +61,7 @@ LOADED = {
         "attention_bias": (True, False), "hidden_act": ("silu", "gelu", "gelu_pytorch_tanh"),
         "rope_parameters": (*DRAWN["rope_parameters"], SCALED),
     },
-    "Mistral": {"sliding_window": (2, 3, 5, 8, 11, 99, None)},  # generate is wrong with 1
+    "Mistral": {"sliding_window": (2, 3, 5, 8, 11, 99, None)},  # generate is wrong for 1
     "Qwen2": {"sliding_window": (3,)},  # used only if use_sliding_window is true
     "Qwen3": {},
     "SmolLM3": {
@@ -74,7 +74,7 @@ LOADED = {
 GPT2_SIZES = {
     "vocab_size": 11, "n_embd": 24, "n_inner": 40, "n_layer": 2, "n_head": 3, "n_positions": 32,
 }  # fmt: skip
-# Our names and those of GPT-2.
+# Our names -> the names in GPT-2.
 GPT2_NAMES = {
     "embedding.weight": "wte.weight", "embedding.positions": "wpe.weight",
     "self_attention_residual.norm": "ln_1", "feed_forward_residual.norm": "ln_2",
@@ -84,7 +84,7 @@ GPT2_NAMES = {
 
 
 class Float64Torch(ModuleType):
-    """Replace torch in code that casts to float32, whatever the dtype of the model."""
+    """A stand-in for torch in code that always casts to float32: `float32` is float64."""
 
     float = float32 = torch.float64
 
@@ -94,7 +94,7 @@ class Float64Torch(ModuleType):
 
 @pytest.fixture(autouse=True)
 def _in_float64_throughout(monkeypatch):
-    """Compute their norms, angles and softmax in float64: float32 is off by 1e-6."""
+    """Make transformers compute norms, angles and softmax in float64: float32 is off by 1e-6."""
     names = (f"{family.lower()}.modeling_{family.lower()}" for family in LOADED)
     modules = (import_module(f"transformers.models.{name}") for name in names)
     for module in (*modules, modeling_rope_utils):
@@ -142,7 +142,7 @@ def from_gpt2(model: nn.Module) -> LanguageModel:
     theirs = {}
     for name, tensor in model.transformer.named_parameters():
         theirs[name] = tensor.t() if name.startswith("h.") else tensor
-        if "attn.c_attn" in name:  # three projections in one
+        if "attn.c_attn" in name:  # three stacked projections
             for letter, third in zip("qkv", theirs[name].chunk(3), strict=True):
                 theirs[name.replace("attn.c_attn", f"self_attention.w_{letter}")] = third
     for name, parameter in ours.named_parameters():
@@ -155,11 +155,11 @@ def from_gpt2(model: nn.Module) -> LanguageModel:
 def assert_same_logits(
     ours: LanguageModel, model: nn.Module, text: Tensor, pieces: Sequence[int]
 ) -> None:
-    """Compare a text at once, and two texts, the first padded on the left, in cached pieces."""
+    """Compare logits: one text in a single pass, and a left-padded batch in cached pieces."""
     assert_close(ours(text[1:]), model(input_ids=text[1:]).logits, **CLOSE)
     real, caches, logits = text != 0, ours.new_caches(2, text.size(1)), []
     for piece in text.split(pieces, dim=1):
-        ours.embedding.start = caches[0].length  # of learned positions
+        ours.embedding.start = caches[0].length  # for learned positions
         mask = padding_mask(text[:, : caches[0].length + piece.size(1)])
         logits.append(ours(piece, caches=caches, key_mask=mask))
     expected = model(input_ids=text, attention_mask=real.long()).logits
@@ -167,7 +167,7 @@ def assert_same_logits(
 
 
 def subtract_gradients(model: nn.Module, logits: Tensor, ids: Tensor) -> None:
-    """Train for one step: where parameters were equal and stay so, the gradients are equal."""
+    """Subtract the gradients from the parameters: equal results then imply equal gradients."""
     F.cross_entropy(logits[:, :-1].flatten(0, 1), ids[:, 1:].flatten()).backward()
     torch.optim.SGD(model.parameters(), lr=1.0).step()
 
@@ -189,7 +189,7 @@ def test_parts_of_gpt2_give_its_logits_and_gradients(theirs, draw_ids, fast):
 @pytest.mark.parametrize("seed", range(20))
 @pytest.mark.parametrize("family", LOADED)
 def test_load_gives_the_logits_text_and_gradients_of_transformers(theirs, tmp_path, family, seed):
-    """Draw a configuration, let transformers write the folder, and load it twice."""
+    """Draw a configuration, save the model with transformers, and load it fast and plain."""
     for library in ("gguf", "tokenizers"):
         pytest.importorskip(library, reason="make language-model installs it")
     draw = random.Random(f"{family} {seed}")
@@ -219,7 +219,7 @@ def test_load_gives_the_logits_text_and_gradients_of_transformers(theirs, tmp_pa
 
 
 def write_folder(model: nn.Module, path: Path, shard: str) -> None:
-    """Write a model as transformers does, with a tokenizer whose words are the ids."""
+    """Save a model with transformers, with a tokenizer whose words are the ids."""
     from tokenizers import Tokenizer, models
 
     model.save_pretrained(path, max_shard_size=shard)

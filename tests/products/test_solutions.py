@@ -1,4 +1,4 @@
-"""Solved copies of the notebooks: every right answer passes, every blank one fails."""
+"""Solved copies of the notebooks: every right answer passes, and every blank answer fails."""
 
 import copy
 import sys
@@ -22,7 +22,7 @@ EXERCISES = ["06-split-heads", "06-merge-heads"]
 
 
 def marked(id: str, role: str, **marks: object) -> dict[str, object]:
-    """Build nbgrader's metadata of a cell."""
+    """Return the nbgrader metadata of a cell."""
     common = {"grade_id": f"{id}-{role}", "schema_version": 3, "task": False}
     return {"nbgrader": common | marks}
 
@@ -62,7 +62,7 @@ def small() -> NotebookNode:
 
 @pytest.fixture
 def project(tmp_path) -> Path:
-    """Make the notebooks of a project: a lesson, its workshop and an editor's copy."""
+    """Create the notebooks of a project: a lesson, its workshop and an editor's checkpoint."""
     notebooks = tmp_path / "project" / "notebooks"
     for folder in ("", "workshop", ".ipynb_checkpoints"):
         (notebooks / folder).mkdir(parents=True, exist_ok=True)
@@ -71,7 +71,7 @@ def project(tmp_path) -> Path:
 
 
 def edit(path: Path, number: int, source: str) -> None:
-    """Change a cell of a stored notebook."""
+    """Edit a cell of a stored notebook."""
     notebook = nbformat.read(path, as_version=4)
     notebook.cells[number].source = source
     nbformat.write(notebook, path)
@@ -149,7 +149,7 @@ def test_write_solutions_command_prints_a_result_or_an_error(
 
 
 def run(notebook: NotebookNode, folder: Path) -> list[NotebookNode]:
-    """Run a notebook from top to bottom despite errors; return its code cells."""
+    """Run a notebook from top to bottom, ignoring errors, and return the code cells."""
     NotebookClient(
         notebook, timeout=120, allow_errors=True, coalesce_streams=True,
         extra_arguments=["--IPKernelApp.log_level=ERROR"],
@@ -159,7 +159,7 @@ def run(notebook: NotebookNode, folder: Path) -> list[NotebookNode]:
 
 
 def faults(cells: list[NotebookNode]) -> list[str]:
-    """Name the cells that raised or wrote to stderr."""
+    """Return the ids of the cells that raised an error or wrote to stderr."""
     return [
         cell.id
         for cell in cells
@@ -173,12 +173,12 @@ def is_check(cell: NotebookNode) -> bool:
 
 @pytest.fixture
 def graded(monkeypatch):
-    """Let blank answers fail, as in grading; the kernels inherit the variables."""
+    """Make blank answers fail, as in grading; the kernels inherit the environment variables."""
     monkeypatch.setenv("TWELVE_STRICT", "1")
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
 
 
-ONE = "04_attention.ipynb"  # runs in `make check`, the others weekly
+ONE = "04_attention.ipynb"  # `make check` runs this notebook, the weekly tests run the others
 WITH_CHECKS = [
     pytest.param(name, marks=[pytest.mark.weekly] * (name != ONE))
     for name, notebook in lessons(NOTEBOOKS).items()

@@ -1,4 +1,4 @@
-"""The stand-in for PyTorch: its verdicts are those of PyTorch, and it says what it lacks."""
+"""The stand-in for PyTorch: its verdicts match PyTorch's, and it reports missing features."""
 
 import json
 import os
@@ -19,7 +19,7 @@ judge = cache(compare.judge)
 
 
 def run(code):
-    """Run code with the stand-in, and return what it prints."""
+    """Run code with the stand-in, and return the output."""
     environment = {**os.environ, "PYTHONPATH": str(compare.PAGE)}
     code = f"import torch\nfrom torch import nn\nimport torch.nn.functional as F\n{code}"
     command = [sys.executable, "-c", code]
@@ -28,7 +28,7 @@ def run(code):
 
 
 def outcomes(*expressions):
-    """Return the value of each expression under the stand-in, or its error."""
+    """Evaluate each expression with the stand-in; return its value or its error message."""
     code = """import json
 x, found = torch.arange(6.0).view(2, 3), []
 for text in EXPRESSIONS:
@@ -68,7 +68,7 @@ def test_verdicts_on_all_answers_are_those_of_pytorch():
 def test_verdicts_in_pyodide_are_those_of_pytorch_and_come_soon():
     ours = judge("all", "pyodide")
     assert differing(judge("all", "pytorch"), ours) == []
-    # Half as much again, because two runs differ.
+    # Allow 50 % more time, because run times vary.
     slow = compare.slow(ours, 1.5 * compare.SECONDS)
     assert slow.keys() <= compare.not_offered().keys()
 
@@ -80,7 +80,7 @@ def test_few_exercises_are_not_offered():
 
 
 def test_names_of_pytorch_are_listed():
-    # In a new process: torch has more names once a test has imported its submodules.
+    # Use a new process: importing submodules of torch, as other tests do, adds names to torch.
     command = [sys.executable, "-c", "from tools import write_standin_names as w; print(w.page())"]
     page = subprocess.check_output(command, cwd=compare.ROOT, text=True)
     assert page.strip() == write_standin_names.FILE.read_text(encoding="utf-8").strip()

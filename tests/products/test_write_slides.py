@@ -1,4 +1,4 @@
-"""Slides: what a deck shows, what goes into the notes, and what stays hidden."""
+"""Slides: the content of a deck, the speaker notes, and the cells left out."""
 
 import re
 from pathlib import Path
@@ -37,12 +37,12 @@ def html_output(text: str) -> NotebookNode:
 
 
 def slides(*cells: NotebookNode) -> list[Slide]:
-    """Cut a notebook; gives the slides after the title."""
+    """Cut a notebook into slides, and return those after the title slide."""
     return cut(new_notebook(cells=[md("# 04 Small\n\nSaid to the title."), *cells]))[1:]
 
 
 def shown(slide: Slide) -> list[str]:
-    """Describe what is on a slide; a step has a plus in front."""
+    """Describe each element of a slide, with a plus before those that appear step by step."""
     described = []
     for cell in slide.shown:
         kind = cell.source if cell.cell_type == "markdown" else "code"

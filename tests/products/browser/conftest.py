@@ -1,4 +1,4 @@
-"""Chromium, a local server, and accessibility checks for the browser tests."""
+"""Chromium, a local server and accessibility checks for the browser tests."""
 
 import functools
 import http.server
@@ -19,19 +19,19 @@ PHONE = {"width": 390, "height": 844}
 
 
 class Quiet(http.server.SimpleHTTPRequestHandler):
-    """Serve files without a log."""
+    """Serve files without logging requests."""
 
     def log_message(self, *_):
         pass
 
     def copyfile(self, *ends):
-        # A browser that leaves a page closes connections that are still loading.
+        # When it leaves a page, a browser closes connections that are still loading.
         with suppress(ConnectionError):
             super().copyfile(*ends)
 
 
 def written(name: str) -> Path:
-    """Return a folder of `build`, which must exist."""
+    """Return a folder of `build`; fail if `make` has not written it."""
     folder = ROOT / "build" / name
     assert (folder / "index.html").exists(), f"build/{name} is missing: run make {name}"
     return folder
@@ -46,7 +46,7 @@ def grave(tab, *rules: str) -> list[str]:
     """
     if not tab.evaluate("'axe' in window"):
         tab.add_script_tag(path=AXE)
-    # Other tests check the live parts as pages of their own: axe-core cannot enter their frames.
+    # axe-core cannot enter the iframes of the live parts; other tests check these as pages.
     options = {"resultTypes": ["violations"], "iframes": False}
     options |= {"runOnly": rules} if rules else {}
     result = tab.evaluate("options => axe.run(options)", options)
@@ -60,7 +60,7 @@ def grave(tab, *rules: str) -> list[str]:
 
 
 def until(page, condition: str) -> None:
-    """Poll a condition: the live page forbids playwright's own way of waiting."""
+    """Poll a condition, because the live page blocks Playwright's own wait."""
     for _ in range(500):
         if page.evaluate(condition):
             return
@@ -69,7 +69,7 @@ def until(page, condition: str) -> None:
 
 
 def middle(node) -> tuple[int, int]:
-    """Scroll to a node, and return its middle."""
+    """Scroll to a node, and return the coordinates of its centre."""
     node.scroll_into_view_if_needed()
     box = node.bounding_box()
     return int(box["x"] + box["width"] / 2), int(box["y"] + box["height"] / 2)
@@ -102,7 +102,7 @@ def browser():
 
 @pytest.fixture(scope="session")
 def serve():
-    """Serve a folder on loopback, and return its address."""
+    """Return a function that serves a folder on the loopback interface and returns the URL."""
     servers = []
 
     def start(folder: Path) -> str:
@@ -121,7 +121,7 @@ def serve():
 
 
 class Window(NamedTuple):
-    """A tab, its errors, and its requests to other machines."""
+    """A tab, and a list of its errors and of its requests to other machines."""
 
     tab: Page
     wrong: list[str]
@@ -129,7 +129,7 @@ class Window(NamedTuple):
 
 @contextmanager
 def opened_window(browser) -> Iterator[Window]:
-    """Open a tab with a browser context of its own."""
+    """Open a tab in a new browser context."""
     context = browser.new_context()
     tab, wrong = context.new_page(), []
     tab.on("console", lambda message: wrong.append(message.text)
@@ -147,7 +147,7 @@ def opened_window(browser) -> Iterator[Window]:
 
 @contextmanager
 def watched(window: Window) -> Iterator[Page]:
-    """Reset a tab, and fail if an error was logged in it."""
+    """Reset a tab for a test, and fail afterwards if the tab logged an error."""
     tab, wrong = window
     tab.goto("about:blank")
     tab.mouse.move(0, 0)
@@ -162,7 +162,7 @@ def watched(window: Window) -> Iterator[Page]:
 
 @pytest.fixture(scope="session")
 def window(browser):
-    """One tab for many tests: opening another takes longer than most of them."""
+    """Share one tab: opening a tab takes longer than most tests."""
     with opened_window(browser) as window:
         yield window
 

@@ -1,6 +1,6 @@
 """The book in Chromium: its pages, links, search, live model and reading order.
 
-`make check` opens one page of each kind, the weekly tests open all pages.
+`make check` opens one page of each kind; the weekly tests open all pages.
 """
 
 import html
@@ -30,7 +30,7 @@ PAGES = sorted(
     for path in BOOK.rglob("*.html")
     if not any(part.startswith("_") for part in path.relative_to(BOOK).parts)
 )
-# Pages of their own: test_explorer_page.py and test_exercises_page.py open them.
+# Standalone pages, which test_explorer_page.py and test_exercises_page.py open.
 ALONE = {f"{root}{page}" for root in ("", "zh/") for page in ("index.html", "exercises/index.html")}
 OFTEN = ("course.html", "notebooks/04_attention.html", "zh/notebooks/04_attention.html")
 weekly = pytest.mark.weekly
@@ -38,7 +38,7 @@ EACH_PAGE = [
     pytest.param(page, marks=[weekly] * (page not in OFTEN)) for page in PAGES if page not in ALONE
 ]
 HEADINGS = "main h1, main h2, main h3, main h4, main h5, main h6"
-# Selector of elements, and the condition of those that are faulty.
+# For each fault: a selector, and the condition that makes a selected element faulty.
 FAULTS = {
     "image not loaded": (".bd-main img", "!(e.complete && e.naturalWidth)"),
     "image without alt text": (".bd-main img", "!e.alt.trim()"),
@@ -49,7 +49,7 @@ FAULTS = {
     "equation not typeset": (".math:not(:has(mjx-container svg))", "true"),
     "page too wide": ("html", "e.scrollWidth > e.clientWidth"),
 }
-# Equations in the text that are shrunk to less than 0.8 of their size.
+# Inline equations that are scaled to less than 0.8 of their natural size.
 SHRUNK = """all => all.filter(e => e.clientWidth < 0.8 * e.viewBox.baseVal.width / 1000
   * parseFloat(getComputedStyle(e).fontSize)).map(e => e.parentElement.textContent)"""
 
@@ -60,10 +60,10 @@ def site(serve):
 
 
 def opened(tab, address, theme="light"):
-    """Open a page in a theme, and wait until its equations are typeset."""
+    """Open a page in a colour theme, and wait until its equations are typeset."""
     tab.emulate_media(color_scheme=theme)
     tab.goto(address)
-    tab.add_style_tag(content="* { transition: none !important }")  # colours would still change
+    tab.add_style_tag(content="* { transition: none !important }")  # colours would fade
     tab.evaluate("window.MathJax ? MathJax.startup.promise.then(() => true) : true")
 
 
@@ -105,7 +105,7 @@ def searched(tab, words):
     field.fill(words)
     field.press("Enter")
     tab.locator("#search-results ul.search li a").first.wait_for()
-    # The number of results is there after the last one is listed.
+    # The number of results appears after the last result.
     expect(tab.locator("#search-summary, .search-summary")).to_contain_text("found")
     return tab.eval_on_selector_all("#search-results li a", "all => all.map(a => a.href)")
 
@@ -123,7 +123,7 @@ def test_search_lists_lessons_first_and_shows_a_sentence(tab, site):
 @pytest.mark.parametrize(
     ("words", "page"),
     [
-        ("equal scores share", "05_masks"),  # these words also stand apart, further up
+        ("equal scores share", "05_masks"),  # these words also occur separately, further up
         ("even a perfect answer has a loss", "mistakes"),
     ],
 )
@@ -206,7 +206,7 @@ def test_book_without_a_translated_notebook_names_the_command_that_builds_it(mon
 
 @weekly
 def test_search_works_from_a_disk(browser):
-    # Not in `tab`: the browser refuses the sentences of the results, and logs that.
+    # Not in `tab`: the browser blocks the excerpts of the results, and logs an error.
     page = browser.new_page()
     page.goto((BOOK / "course.html").as_uri())
     assert any("05_masks" in link for link in searched(page, "fully masked row"))
@@ -226,7 +226,7 @@ def test_reader_chooses_light_or_dark(tab, site, theme):
     ).first.click()
     assert tab.evaluate("document.documentElement.dataset.theme") == theme
     assert tab.evaluate(background) != before
-    # A figure has the background of the page, and text of the opposite brightness.
+    # A figure has the brightness of the page, and text of the opposite brightness.
     figure = tab.locator(".cell_output img").first
     dots = imread(io.BytesIO(figure.screenshot()))[..., :3].mean(-1)
     (corner, *_), most = dots[0], np.median(dots)
@@ -252,7 +252,7 @@ def test_live_page_is_the_first_page_without_frame_and_sidebar(tab, site):
     tab.reload()
     tab.wait_for_function("window.twelve")
     assert tab.evaluate("twelve.loss()") == loss
-    tab.locator("#src .n[aria-pressed]").nth(1).click()  # hides fish
+    tab.locator("#src .n[aria-pressed]").nth(1).click()  # masks fish
     tab.locator("#dare-hide a").click()
     tab.wait_for_url("**/notebooks/05_masks.html")
     tab.locator("a.logo:visible").first.click()
@@ -273,7 +273,7 @@ def test_live_page_and_live_parts_have_the_theme_that_the_reader_chose(tab, site
     frame.scroll_into_view_if_needed()
     inside = tab.frame_locator("iframe.live").locator("html")
     expect(inside).to_have_attribute("data-theme", theme)
-    # The frame is transparent: its corner has the colour of the page around it.
+    # The iframe is transparent: its corner has the colour of the surrounding page.
     corner = imread(io.BytesIO(frame.screenshot()))[1, 1, :3]
     page = imread(io.BytesIO(tab.locator("article h1").first.screenshot()))[0, 0, :3]
     assert corner.tolist() == page.tolist()
@@ -352,7 +352,7 @@ def test_card_of_a_lesson_has_a_figure_and_leads_to_the_lesson(tab, site):
     targets = [step.notebook.replace(".ipynb", ".html") for step in STEPS]
     assert tab.eval_on_selector_all(".lessons a", links) == targets
     assert tab.locator(".lessons img").count() >= 20
-    # Three cards beside one another, not as narrow as text.
+    # Three cards are side by side, wider together than a column of text.
     rows = "all => all.slice(4, 7).map(e => e.getBoundingClientRect().top)"
     assert len(set(tab.eval_on_selector_all(".lessons li", rows))) == 1
     picture = tab.locator(".lessons img").nth(4)
@@ -370,7 +370,7 @@ def test_card_of_a_lesson_has_a_figure_and_leads_to_the_lesson(tab, site):
 
 
 def neighbour(page: Path, side: str) -> Path:
-    """Follow the link to the next or the previous page."""
+    """Return the page that the link "next" or "previous" leads to."""
     (target,) = re.findall(rf'<a class="{side}"\s+href="([^"]+)"', page.read_text("utf-8"))
     return (page.parent / target).resolve()
 
@@ -405,19 +405,19 @@ def test_reference_describes_every_public_name_with_readable_annotations():
             for signature in re.findall(r'<dt class="sig .*?</dt>', page, re.DOTALL)
         ]
         assert not [signature for signature in signatures if "jaxtyping." in signature]
-        has_shapes = step.stem != "pretrained"  # it reads files and takes no tensor
+        has_shapes = step.stem != "pretrained"  # this module reads files and takes no tensors
         assert any("Tensor, '" in signature for signature in signatures) == has_shapes
         source = (ROOT / step.source).read_text()
         for name in re.findall(r"^(?:def|class) ([a-zA-Z]\w*)", source, re.M):
             assert any(name in signature for signature in signatures), f"{name} is not described"
 
 
-# What tools/write_book.py hands to Sphinx.
+# What tools/write_book.py passes to Sphinx.
 
 
 @pytest.fixture(scope="module")
 def staged():
-    """Return the pages of the book, and those of the PDF."""
+    """Return the pages of the book and the pages of the PDF."""
     return [dict(write_book.pages(ROOT, bound=bound)) for bound in (False, True)]
 
 

@@ -1,6 +1,6 @@
-"""The page of exercises in Chromium: answers typed by keys, their verdicts, and stored progress.
+"""The page of exercises in Chromium: typed answers, their verdicts, and stored progress.
 
-`make check` types some answers into one page, the weekly tests open it again and again.
+`make check` types some answers into a single page; the weekly tests reopen the page.
 """
 
 import json
@@ -55,7 +55,7 @@ def opened(tab, address, key=ATTENTION):
 
 @pytest.fixture(scope="module")
 def shared(browser, address):
-    """Load Python once for many answers."""
+    """Load Python once for all answers of the module."""
     with opened_window(browser) as window:
         opened(window.tab, address)
         yield window
@@ -74,7 +74,7 @@ def show(tab, key):
 
 
 def check_typed(tab, key, text):
-    """Type an answer after the stub of an exercise, and check it by keys."""
+    """Type an answer after the stub of an exercise, and check it with Ctrl+Enter."""
     show(tab, key)
     tab.get_by_role("button", name="Start again").click()
     tab.keyboard.press("Control+End")
@@ -88,7 +88,7 @@ def check_typed(tab, key, text):
 
 
 def check_filled(tab, key, code):
-    """Check an answer as a whole."""
+    """Store a complete answer, open its exercise, and press Check."""
     tab.evaluate("([key, code]) => localStorage.setItem(`twelve-numbers-answer-${key}`, code)",
                  [key, code])  # fmt: skip
     show(tab, "01-linear" if key == "02-embed" else "02-embed")
@@ -139,7 +139,7 @@ def test_answer_that_never_returns_is_stopped_and_nothing_is_lost(page):
     expect(page.locator("body")).to_have_attribute("data-python", "runs")
     stop.click()
     expect_verdict(page, "Stopped.")
-    for _ in range(100):  # until the browser has ended the first one
+    for _ in range(100):  # until the browser has ended the first worker
         page.wait_for_timeout(100 * (len(page.workers) > 1))
     assert len(page.workers) == 1
     page.keyboard.type(" # typed while Python starts")
@@ -261,7 +261,7 @@ def notebook(page):
 
 
 def solutions():
-    """Return the solution of every exercise by its key."""
+    """Return the solution of every exercise, keyed like the page."""
     return {
         write_exercises_page.key(id, page): cell.source
         for page in PAGES
@@ -327,7 +327,7 @@ def test_no_label_of_the_page_stays_untranslated(tab, serve, tmp_path):
         messages.use(before)
     opened(tab, f"{serve(tmp_path / 'page')}/index.html")
     check_typed(tab, "01-linear", "")
-    # The texts of the exercises belong to the notebooks, and Python has its own catalogue.
+    # Other catalogues translate the texts of exercises and the messages of Python.
     others = "script, noscript, #about, #ask, #title, .cm-editor, nav li, #verdict"
     texts = tab.evaluate(SHOWN.replace("script, noscript", others))
     assert len(texts) > 20

@@ -1,8 +1,8 @@
-"""The live page in a real browser: numbers change by mouse, touch and keys, and threads follow.
+"""The live page in a browser: mouse, touch and keys change numbers, and threads show the effect.
 
-The fixture `tab` fails a test whose page logs an error or makes a request. `make check` changes
-numbers in every way; the weekly tests press every button. tests/products/test_explorer.py checks
-the arithmetic without a browser.
+The fixture `tab` fails a test whose page logs an error or makes an external request. `make check`
+changes numbers in every way; the weekly tests press every button. tests/products/test_explorer.py
+checks the arithmetic without a browser.
 """
 
 import base64
@@ -29,8 +29,8 @@ from twelve_lab.show.format import format_number
 DECODER_ONLY = TITLES.index("decoder-only")
 POST_NORM = TITLES.index("post-norm")
 weekly = pytest.mark.weekly
-START = ("tgt_embedding.weight", 2)  # number 2 of <start>: -1.05 more, and it says fish
-# Every value and gradient as base64-encoded float64: Playwright is slow to read long lists.
+START = ("tgt_embedding.weight", 2)  # entry 2 of <start>: adding -1.05 predicts fish
+# Every value and gradient as base64-encoded float64, because Playwright reads long lists slowly.
 ALL = """tensors => {
   const indexed = tensors.flatMap(([name, shape]) => shape
     .reduce((all, size) => all.flatMap(i => Array.from({length: size}, (_, n) => [...i, n])), [[]])
@@ -39,7 +39,7 @@ ALL = """tensors => {
   const bytes = new Uint8Array(Float64Array.from(both).buffer);
   return btoa(Array.from(bytes, byte => String.fromCharCode(byte)).join(""));
 }"""
-# Every text smaller than 14 pixels; a chip shows its number by its colour alone.
+# The size of every text below 14 pixels; a chip shows its number by colour alone, in size 0.
 SMALL = """[...document.querySelectorAll("body :not(script, noscript, .unseen, .unseen *)")]
   .filter(e => e.checkVisibility())
   .filter(e => [...e.childNodes].some(n => n.nodeType === 3 && n.data.trim()))
@@ -49,7 +49,7 @@ FRAMES = "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(
 
 @pytest.fixture(scope="module")
 def walk(tmp_path_factory):
-    """Write the page of all configurations as the command line does."""
+    """Write the page with all configurations from the command line."""
     torch.set_default_dtype(torch.float64)
     path = tmp_path_factory.mktemp("explorer") / "walk.html"
     assert main(["explorer", str(path)]) == 0
@@ -64,7 +64,7 @@ def opened(tab, path, address=""):
 
 @pytest.fixture
 def explorer(tab, walk):
-    """Open the page of all configurations."""
+    """Open the page with all configurations."""
     return opened(tab, walk)
 
 
@@ -86,7 +86,7 @@ def index_of(name, element):
 
 
 def numbers(tab, title=FIRST):
-    """Return all values and gradients in the order of the program, shape (2, count)."""
+    """Return all values and gradients in program order, shape (2, count)."""
     tab.evaluate(FRAMES)
     tensors = [[name, list(shape)] for name, (_, shape) in layout(title).items()]
     packed = bytearray(base64.b64decode(tab.evaluate(ALL, tensors)))
@@ -94,14 +94,14 @@ def numbers(tab, title=FIRST):
 
 
 def check_numbers(tab, changed=(), title=FIRST):
-    """Compare every value and gradient with PyTorch, where the same numbers are changed."""
+    """Compare every value and gradient with PyTorch after the same changes."""
     here = Run(title)
     here.changed = dict(changed)
     assert differences(title, numbers(tab, title), here.numbers()) == []
 
 
 def home_of(place):
-    """Return the tensor and the element at a place of the program."""
+    """Return the tensor name and the element at a position of the program."""
     return next(
         (name, place - start)
         for name, (start, shape) in layout(FIRST).items()
@@ -110,18 +110,18 @@ def home_of(place):
 
 
 def places(nodes):
-    """Return the places in the program that nodes of the page show."""
+    """Return the program positions of the numbers that nodes of the page show."""
     return nodes.evaluate_all("all => all.map(e => +e.dataset.at)")
 
 
 def place(name, *index):
-    """Return the place of a number in the program."""
+    """Return the program position of a number."""
     start, shape = layout(FIRST)[name]
     return start + sum(i * shape[n + 1 :].numel() for n, i in enumerate(index))
 
 
 def cell(tab, name, *index):
-    """Return a number on the map."""
+    """Return the node of a number on the map."""
     return tab.locator(f"#map .n[data-at='{place(name, *index)}']").first
 
 
@@ -130,7 +130,7 @@ def tool(tab, name):
 
 
 def answers(tab):
-    """Return the written words of the sentence in front, with the marks ✓ and ✗ under them."""
+    """Return the words predicted for the front sentence, each with its mark, ✓ or ✗."""
     return tab.locator("p.sentence .answer").all_inner_texts()
 
 
@@ -163,7 +163,7 @@ GIVEN = [tensor["name"] for tensor in program_of(FIRST)["tensors"] if "numbers" 
 
 
 def some(tab, choice, kind, names=(*GIVEN, "memory", "src_mask")):
-    """Choose a number on the page that PyTorch can change, too."""
+    """Choose a random number on the page that PyTorch can change too."""
     nodes = tab.locator(kind)
     homes = [home_of(place) for place in places(nodes)]
     number = choice.choice([i for i, (name, _) in enumerate(homes) if name in names])
@@ -205,7 +205,7 @@ def change_mask(tab, choice, _):
 
 
 def change_listed(tab, choice, _):
-    """Choose a weight among all tensors, and move its slider."""
+    """Choose a weight in the list of all tensors, and move its slider."""
     weights = [tensor["name"] for tensor in program_of(FIRST)["tensors"] if tensor["weight"]]
     tab.evaluate("document.querySelector('#tensors').open = true")
     node, name, element, before = some(tab, choice, "#tensors .n", weights)
@@ -320,7 +320,7 @@ def test_teaching_runs_stops_keeps_its_layout_and_can_be_undone(explorer):
     teach.click()
     taught(explorer)
     assert loss(explorer) < 0.05 and answers(explorer) == ["fish\n✓", "dog\n✓"]
-    # The colour of the loss compares it with a blind guess, whose loss is ln 4.
+    # The colour of the loss is relative to the loss of a blind guess, ln 4.
     assert loss_cell.evaluate("e => parseInt(e.style.getPropertyValue('--f'))") < 5
     expect(explorer.locator(".spark .guess")).to_have_text("blind guess")
     for _ in range(3):
@@ -359,7 +359,7 @@ def test_hover_pulls_threads_as_wide_as_the_slopes(explorer):
     assert explorer.locator("#caption").inner_text() == (
         "What “decoder_output: <start>, number 1” depends on: raises it lowers it"
     )
-    # The label gives the slope at the strongest number.
+    # The label gives the slope with respect to the most influential number.
     tip = explorer.locator("#tip").inner_text()
     slope = float(re.fullmatch(r"\+0\.1 here moves it by ([+-]0\.\d{3})", tip)[1]) / 0.1
     before = get(explorer, "decoder_output", list(index))
@@ -370,7 +370,7 @@ def test_hover_pulls_threads_as_wide_as_the_slopes(explorer):
         put(explorer, name, where, value + 1e-6)
         changes.append((get(explorer, "decoder_output", list(index)) - before) / 1e-6)
         put(explorer, name, where, value)
-    changes = [change for change in changes if abs(change - 1) > 1e-6]  # itself
+    changes = [change for change in changes if abs(change - 1) > 1e-6]  # the number itself
     assert max(changes, key=abs) == pytest.approx(slope, abs=0.006)
 
 
@@ -391,7 +391,7 @@ def test_hover_over_a_given_number_pushes_threads_to_what_it_changes(explorer):
     explorer.evaluate(FRAMES)
     tip = float(explorer.locator("#tip").inner_text())
     assert abs(tip) == pytest.approx(largest, abs=5e-4)
-    # An entry of a mask is pressed: its threads show what follows.
+    # An entry of a mask is a button: its threads show the effect of a press.
     cell(explorer, "src_mask", 1, 0, 0, 1).hover()
     assert len(threads(explorer)) > 10
     pressed = explorer.locator("#caption").inner_text()
@@ -405,7 +405,7 @@ def test_drag_pushes_threads_forwards_and_the_word_follows(explorer):
     delays = explorer.locator("#threads path").evaluate_all(
         "all => all.map(e => parseInt(e.style.getPropertyValue('--delay')))"
     )
-    assert min(delays) == 0 and max(delays) >= 300  # a pulse from station to station
+    assert min(delays) == 0 and max(delays) >= 300  # the pulse travels from station to station
     assert explorer.locator("#caption").inner_text() == (
         "What follows from “target table: <pad>, number 2”: rises falls"
     )
@@ -548,7 +548,7 @@ class Touch(Mouse):
 
     def add(self, node, amount):
         swipe(self.tab, node, 100 * amount)
-        self.tab.evaluate(FRAMES)  # a tap in the same frame would be part of the drag
+        self.tab.evaluate(FRAMES)  # a tap in the same frame would continue the drag
 
 
 class Keys(Mouse):
@@ -569,7 +569,7 @@ def taught(tab):
 
 @contextmanager
 def tools_shown(tab, hand):
-    """Open the sheet that holds the tools on a phone, then close it."""
+    """Open the sheet with the tools if the screen is a phone's, and close it afterwards."""
     sheet = tab.locator("#sheet")
     if hidden := sheet.is_visible():
         hand.press(sheet)
@@ -579,7 +579,7 @@ def tools_shown(tab, hand):
 
 
 def solve(tab, hand):
-    """Solve the dares; yield each after it was solved."""
+    """Solve the dares; yield the name of each solved dare."""
     teach, rate = tab.locator("#stage .teach"), tab.locator(".rate")
     hand.add(cell(tab, START[0], 0, START[1]), -1.1)
     yield "say"
@@ -695,7 +695,7 @@ def test_model_is_exchanged_and_moved_numbers_are_marked(explorer, unchecked):
     assert explorer.locator("#memory, .n.moved").count() > 30
     drag(explorer, cell(explorer, "src_embedding.weight", 2, 1), 30)
     tool(explorer, "Undo").click()
-    explorer.mouse.move(5, 5)  # the threads of the drag end with it
+    explorer.mouse.move(5, 5)  # removes the threads of the drag
     assert {kind for kind, _ in threads(explorer)} == {"arc"}
     tool(explorer, "Undo").click()
     assert explorer.locator("#runs").input_value() == "0"

@@ -1,4 +1,4 @@
-"""The film in the README still shows the live page."""
+"""The animation in the README is up to date with the live page."""
 
 import pytest
 from PIL import Image

@@ -1,4 +1,4 @@
-"""A lesson in JupyterLab: opened, run from the menu, saved, read from the disk, and predicted.
+"""A lesson in JupyterLab: opened, run from the menu, saved, reloaded from disk, and predicted.
 
 nbval runs every notebook, and test_first_run.py starts `make lab`.
 """
@@ -21,9 +21,9 @@ PRIVATE = (
     "JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR", "JUPYTERLAB_SETTINGS_DIR",
     "JUPYTERLAB_WORKSPACES_DIR", "IPYTHONDIR",
 )  # fmt: skip
-# A stopped kernel cancels what JupyterLab was still asking it.
+# A stopped kernel cancels the pending requests of JupyterLab.
 CANCELED = re.compile(r"Canceled future for \w+ message before replies were done")
-# The server would request news and updates from other machines.
+# The local requests of the page, except those for news and updates, which the server would forward.
 LOCAL = re.compile(r"http://localhost:\d+/(?!lab/api/(news|update))|data:|blob:")
 SECONDS = 1000
 

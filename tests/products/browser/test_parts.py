@@ -1,4 +1,4 @@
-"""The parts of the live page in lessons, each in its frame: changes by hand and their effects."""
+"""The parts of the live page in lessons, each in its iframe: manual changes and their effects."""
 
 import pytest
 
@@ -17,7 +17,7 @@ CUT_OFF = """() => [document.documentElement, ...document.querySelectorAll(".tab
 
 @pytest.fixture
 def part(tab, tmp_path):
-    """Open a part as in a lesson; return the page in its frame when it is ready."""
+    """Open a part in an iframe, as a lesson does; return the frame once the part is ready."""
 
     def open_(name, tab=tab):
         path = tmp_path / "part.html"
@@ -46,9 +46,9 @@ def test_part_is_not_cut_off_is_accessible_and_scrolls_on_a_phone(part, tab, nam
     tab.set_viewport_size({"width": 700, "height": 800})
     page = part(name)
     assert page.evaluate(CUT_OFF) == []
-    page.evaluate(AXE.read_text(encoding="utf-8"))  # the page blocks it as a script tag
+    page.evaluate(AXE.read_text(encoding="utf-8"))  # the page blocks script tags
     assert grave(page) == []
-    assert tab.evaluate("document.body.innerText.trim()") == ""  # the sentence for other readers
+    assert tab.evaluate("document.body.innerText.trim()") == ""  # no fallback text
     small = """all => all.filter(e => e.offsetParent)
       .filter(e => parseFloat(getComputedStyle(e).fontSize) < 14).map(e => e.outerHTML)"""
     assert page.locator(".n, th, td, p, button").evaluate_all(small) == []
@@ -144,7 +144,7 @@ def test_hidden_memory_leaves_cross_attention_without_weights(part):
     page.locator("section", has_text="What was read").locator("button.n").nth(2).click()  # dog
     assert [get(page, f"{CROSS}.weights", 1, head, 0, 0) for head in range(3)] == [0, 0, 0]
     click(page, "Hide the whole memory")
-    # Without memory, both sentences begin alike.
+    # Without the memory, the first logits of both sentences agree.
     assert row(page, "logits", 0, 0) == pytest.approx(row(page, "logits", 1, 0))
 
 

@@ -1,4 +1,4 @@
-"""The PDF: contents with page numbers, bookmarks, tags. The whole book is printed once a week."""
+"""The PDF: contents with page numbers, bookmarks and tags. A weekly test prints the whole book."""
 
 from contextlib import nullcontext
 
@@ -23,7 +23,7 @@ FEW = {"The lessons": ["docs/one", "docs/two"]}
 
 
 def few(root, bound):
-    """Give the pages of a book of two chapters, as tools/write_book.py gives the course's."""
+    """Yield the pages of a book of two chapters; replaces `tools.write_book.pages`."""
     assert bound
     lists = f"{write_book._contents(FEW)}{write_book._chapters(FEW)}"
     yield "course.md", f"# Twelve Numbers\n\nWords.\n\n{lists}"

@@ -1,4 +1,4 @@
-"""Read pages are marked in the book; the browser stores the marks."""
+"""The book marks the pages already read; the browser stores the marks."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from twelve_lab.course import STEPS
 
 PAGES = [step.notebook.replace(".ipynb", ".html") for step in STEPS]
 TICKED = ".bd-sidebar-primary a:has(.tick)"
-# A browser that refuses to store our marks; the theme stores its own settings.
+# Make the browser refuse to store our marks, but not the settings of the theme.
 REFUSE = """for (const name of ["getItem", "setItem"]) {
   const own = Storage.prototype[name];
   Storage.prototype[name] = function (key, ...rest) {
@@ -24,7 +24,7 @@ def site(serve):
 
 @pytest.fixture(params=["server", pytest.param("file", marks=pytest.mark.weekly)])
 def book(request, site):
-    """Open the book from a server and from a disk."""
+    """Return the address of the book, on a server and on disk."""
     return site if request.param == "server" else written("book").as_uri()
 
 

@@ -15,8 +15,8 @@ DECK = FILES[4]
 OTHERS = [pytest.param(file, marks=[pytest.mark.weekly] * (file != DECK)) for file in FILES]
 READY = "window.Reveal?.isReady() && document.fonts.status === 'loaded'"
 SLIDES = ".pdf-page > section:not(.stack)"
-# The smallest type, that of outputs, in pixels of a slide of 1280 by 720, and the smallest scale of
-# a figure.
+# The smallest font sizes of text and of outputs, in pixels of a slide of 1280 by 720, and the
+# smallest scale of a figure.
 SMALLEST, OUTPUT, SCALE = 16, 24, 0.96
 FAULTS = """(slides, [smallest, output, scale]) => slides.flatMap((slide) => {
   const faults = [];
@@ -66,7 +66,7 @@ def test_printed_deck_fits_and_has_no_serious_violation(file, tab, address):
     tab.wait_for_selector(f"{SLIDES} >> nth=4")
     slides = tab.locator(SLIDES)
     assert slides.evaluate_all(FAULTS, [SMALLEST, OUTPUT, SCALE]) == []
-    # reveal.js hides what is not on the screen from axe-core.
+    # reveal.js hides off-screen slides from axe-core.
     slides.evaluate_all(
         "all => all.forEach((one) => ['hidden', 'aria-hidden'].map((a) => one.removeAttribute(a)))"
     )

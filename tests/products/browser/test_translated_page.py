@@ -1,4 +1,4 @@
-"""The live page in another language: every label on the screen is translated."""
+"""The live page in another language translates every visible label."""
 
 import re
 
@@ -7,7 +7,7 @@ import pytest
 from tests.course.test_messages import live_page, page_data, pseudo_translation
 from twelve_lab import messages
 
-# The texts, accessible names and tooltips of the page.
+# Return the texts, accessible names and tooltips of the page.
 SHOWN = """() => {
   const shown = [];
   const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
@@ -37,7 +37,7 @@ def test_no_label_of_the_page_stays_untranslated(tab, tmp_path, pseudo):
     tab.get_by_role("button", name="⟦Teach it⟧").click()
     tab.locator("#next .n").first.click()
     tab.locator("#about").wait_for()
-    # Names of tensors and axes, code and words of a sentence are the same in every language.
+    # Names of tensors and axes, code, and the words of the sentences stay untranslated.
     data = page_data(html)
     names = set(re.findall(r"[A-Za-z]+", str([data["runs"], data["vocab"], "word, out, in"])))
     for text in tab.evaluate(SHOWN):
