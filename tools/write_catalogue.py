@@ -19,13 +19,13 @@ SWITCHES = (
     {"norm_first": False}, {"scale_embedding": True}, {"tie_weights": True}, {"activation": "gelu"},
     {"num_heads": 1},
 )  # fmt: skip
-# Arguments of layers that no model of the course uses.
+# Layer arguments that are not used by any model of the course.
 SIZES = {"d_model": 3, "max_len": 4}
 HEAD = "| name | axes | line of code | notebook |\n|---|---|---|---|\n"
 
 
 def catalogue() -> str:
-    """Return the catalogue: the main run, optional tensors, the decoder-only run, other layers.
+    """Format the catalogue: the main run, optional tensors, the decoder-only run, other layers.
 
     Returns:
         Markdown with one table for each of the four parts.
