@@ -45,7 +45,7 @@ def page(text: str) -> str:
     """Replace the catalogue in the page.
 
     Args:
-        text: The page; everything from the heading of the catalogue on is replaced.
+        text: Content of the page; everything from the catalogue's heading onwards is replaced.
     """
     before = text[: text.index(HEADING)]
     return (
