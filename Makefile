@@ -32,8 +32,8 @@ SOUND := import os; from importlib.util import find_spec; \
   assert os.path.samefile(find_spec("twelve").origin, "src/twelve/__init__.py")
 STATE := $(shell $(RUN) -c '$(SOUND)' 2>/dev/null && echo sound)
 
-# Two processes with one thread each: on tensors this small, more threads only cost time. Bytecode is
-# cached whatever the environment says, because there are many processes.
+# Two processes with one thread each: on tensors this small, more threads only cost time. Bytecode
+# is cached whatever the environment says, because there are many processes.
 PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(RUN) -m pytest -n 2 --dist loadfile
 # Notebooks run in parallel with the other tests, three at a time, because a process that waits for
 # its kernel leaves a core idle. xdist would start with the files with the most tests; the plugin
@@ -46,8 +46,8 @@ ON_DEVICE := -p tests.on_device $(patsubst %,tests/unit/test_%.py,linear embeddi
   transformer generation same_as_pytorch rotary_positions grouped_query_attention decoder_only \
   every_layer on_device) $(filter-out notebooks,$(NOTEBOOKS)) \
   $(wildcard $(patsubst %,notebooks/%_*.ipynb,04 06 08 11 12 14 16))
-# Three tiers, each contained in the next: tests to run while working, tests for a newcomer, and tests
-# that a change must pass.
+# Three tiers, each contained in the next: tests to run while working, tests for a newcomer, and
+# tests that a change must pass.
 QUICK := -m 'not slow and not weekly'
 # tests/products comes first: its few slow files would leave a core idle at the end.
 ALL := -m 'not weekly' tests/products tests/unit tests/course
@@ -56,8 +56,8 @@ ALL := -m 'not weekly' tests/products tests/unit tests/course
 # each installed once by the first target that needs it.
 WITH := $(VENV)/with-
 
-# A class on this machine: the folder of its installation, the folder of its data, and the address of
-# its pages. With the default ADDRESS, other machines cannot connect.
+# A class on this machine: the folder of its installation, the folder of its data, and the address
+# of its pages. With the default ADDRESS, other machines cannot connect.
 HUB := /opt/twelve
 CLASS := /srv/twelve
 TEACHER := teacher
@@ -84,8 +84,8 @@ OURS := .written.json
 # CUDA packages are left out, because PyTorch declares them itself.
 EXPORT := $(VENV)/bin/uv export --frozen --no-hashes --no-annotate --no-header --no-emit-project --quiet
 
-# Each language has a folder, and a target that builds its notebooks, such as `make zh`. `make check`
-# runs these notebooks, and compares the numbers in their stored outputs with the English ones.
+# Each language has a folder, and a target that builds its notebooks, such as `make zh`. `make
+# check` runs these notebooks, and compares the numbers in their stored outputs with the English ones.
 LANGUAGES := $(notdir $(wildcard locale/*))
 
 .PHONY: $(LANGUAGES)
