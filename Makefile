@@ -84,8 +84,9 @@ OURS := .written.json
 # CUDA packages are left out, because PyTorch declares them itself.
 EXPORT := $(VENV)/bin/uv export --frozen --no-hashes --no-annotate --no-header --no-emit-project --quiet
 
-# Each language has a folder, and a target that builds its notebooks, such as `make zh`. `make
-# check` runs these notebooks, and compares the numbers in their stored outputs with the English ones.
+# Each language has a folder, and a target that builds its notebooks, such as `make zh`.
+# `make check` runs these notebooks, and compares the numbers in their stored outputs with the
+# English ones.
 LANGUAGES := $(notdir $(wildcard locale/*))
 
 .PHONY: $(LANGUAGES)
