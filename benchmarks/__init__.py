@@ -1,1 +1,1 @@
-"""Compares speed and memory (python -m benchmarks) and graders (python -m benchmarks.graders)."""
+"""Benchmarks of speed and memory (`python -m benchmarks`), and of graders (`.graders`)."""

@@ -1,4 +1,4 @@
-"""Measure speed and memory beside other implementations, and write a page."""
+"""Compare speed and memory with other implementations, and write the page."""
 
 import argparse
 from collections.abc import Sequence
@@ -55,7 +55,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def measure(sizes: Sequence[models.Size], lengths: Sequence[int], *, quick: bool) -> report.Results:
-    """Measure everything on the page, in few rounds and processes if quick."""
+    """Take all measurements of the page, with few rounds and processes if `quick`."""
     tiny, _, base, base_128, long = sizes
     seconds = 0.0 if quick else 0.05
     traced = package.trace_cost(tiny.rounds, seconds=seconds)

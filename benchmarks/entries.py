@@ -1,7 +1,8 @@
-"""What other graders ask for, made of an answer to an exercise of the course.
+"""Adapters from answers to exercises of the course to the tasks of other graders.
 
-An entry turns the answer into the names and signatures of one grader, and calls these on inputs
-that the grader's own text permits. There, a wrong answer has other numbers than the right one.
+An entry adapts an answer to the names and signatures that a grader expects, and calls them on
+inputs that the grader's task description permits. On these inputs, the results of a wrong answer
+differ from those of the right one.
 """
 
 import math
@@ -25,10 +26,10 @@ class Entry(NamedTuple):
     """A task of another grader.
 
     Attributes:
-        grader: Its name.
-        id: What it calls the task.
-        adapt: Makes what it asks for of an answer, by name.
-        call: Calls that on random tensors.
+        grader: Name of the grader.
+        id: Name of the task in the grader.
+        adapt: Maps an answer to the objects that the grader expects, by name.
+        call: Calls these objects on random tensors.
     """
 
     grader: str
@@ -40,12 +41,12 @@ class Entry(NamedTuple):
 def single(
     grader: str, id: str, name: str, adapt: Callable[[Function], Any], call: Function
 ) -> Entry:
-    """Make an entry for a grader that asks for one name."""
+    """Make an entry for a task that expects a single name."""
     return Entry(grader, id, lambda f: {name: adapt(f)}, lambda made, draw: call(made[name], draw))
 
 
 def on(*shapes: tuple[int, ...], scales: tuple[float, ...] = (1,), more: tuple = ()) -> Function:
-    """Call a function on random tensors, once for each scale of the first one."""
+    """Return a function that calls its argument on random tensors, the first one at each scale."""
 
     def call(f: Function, draw: Function) -> tuple[Tensor, ...]:
         results = []
@@ -59,7 +60,7 @@ def on(*shapes: tuple[int, ...], scales: tuple[float, ...] = (1,), more: tuple =
 
 
 def causal(length: int) -> Tensor:
-    """Return a causal mask with the axes of a batch and of heads."""
+    """Return a causal mask with a batch axis and a head axis."""
     return torch.ones(1, 1, length, length, dtype=torch.bool).tril()
 
 
@@ -69,9 +70,9 @@ def merge(x: Tensor) -> Tensor:
 
 
 class Projected(nn.Module):
-    """Four projections without biases, around an attention that is one answer.
+    """Attention computed by an answer, with four projections without biases.
 
-    A call with a mask is answered rightly: the exercises have none.
+    With a mask, the result is always correct, because the exercises have no mask.
     """
 
     def __init__(self, attend: Function, d_model: int, num_heads: int, num_kv_heads: int = 0):
@@ -85,12 +86,12 @@ class Projected(nn.Module):
         self.W_k, self.W_v = (nn.Linear(d_model, width, bias=False) for _ in "kv")
 
     def project(self, *inputs: Tensor) -> list[Tensor]:
-        """Return the heads of queries, keys and values."""
+        """Project the inputs, and split queries, keys and values into heads."""
         layers = zip((self.W_q, self.W_k, self.W_v), inputs, self.heads, strict=True)
         return [layer(x).unflatten(-1, (n, -1)).transpose(1, 2) for layer, x, n in layers]
 
     def forward(self, query: Tensor, *memory: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Attend to keys and values, or to the queries themselves."""
+        """Attend to keys and values, or to the queries if neither is passed."""
         key, value = memory or (query, query)
         if mask is None:
             return self.attend(self, query, key, value)
@@ -99,7 +100,10 @@ class Projected(nn.Module):
 
 
 def multi_head(f: Function) -> Function:
-    """Build multi-head attention; the one memory of the exercise holds keys beside values."""
+    """Build multi-head attention from an answer.
+
+    The exercise has a single memory, so different keys and values are concatenated.
+    """
 
     def attend(layer: Projected, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         w_k, w_v = layer.W_k.weight, layer.W_v.weight
@@ -112,7 +116,7 @@ def multi_head(f: Function) -> Function:
 
 
 def grouped(f: Function) -> Function:
-    """Build attention with grouped queries."""
+    """Build grouped-query attention from an answer."""
     return partial(Projected, lambda layer, *x: layer.W_o(merge(f(*layer.project(*x)))))
 
 
@@ -129,25 +133,25 @@ def rotated(angles: Function, rotate: Function) -> Function:
 
 
 def by_halves(f: Function) -> Named:
-    """Rotate features of the first half with those of the second, by an answer for neighbours."""
+    """Adapt an answer that rotates adjacent features to pairs with one feature from each half."""
 
-    def turn(x: Tensor, angles: Tensor) -> Tensor:
+    def rotate(x: Tensor, angles: Tensor) -> Tensor:
         woven = torch.stack(x.chunk(2, -1), -1).flatten(-2)
         return f(woven, angles).unflatten(-1, (-1, 2)).mT.flatten(-2)
 
     def rotate_half(x: Tensor) -> Tensor:
         rows = x.reshape(1, 1, -1, x.size(-1))
-        return turn(rows, rows[0, 0].chunk(2, -1)[0] * 0 + math.pi / 2).view_as(x)
+        return rotate(rows, rows[0, 0].chunk(2, -1)[0] * 0 + math.pi / 2).view_as(x)
 
     def apply_rotary_pos_emb(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> Any:
         angles = torch.atan2(sin, cos).chunk(2, -1)[0]
-        return turn(q, angles), turn(k, angles)
+        return rotate(q, angles), rotate(k, angles)
 
     return {"rotate_half": rotate_half, "apply_rotary_pos_emb": apply_rotary_pos_emb}
 
 
 def call_halves(made: Named, draw: Function) -> tuple[Tensor, ...]:
-    """Rotate two positions, and make quarter turns."""
+    """Rotate queries and keys at five positions, and rotate features by a quarter turn."""
     angles = TASKS["rotary_angles"].right(0, 5, 10).repeat(1, 2)
     heads = draw(2, 3, 5, 10), draw(2, 3, 5, 10)
     rotated = made["apply_rotary_pos_emb"](*heads, angles.cos(), angles.sin())
@@ -155,7 +159,7 @@ def call_halves(made: Named, draw: Function) -> tuple[Tensor, ...]:
 
 
 class SwiGLU(nn.Module):
-    """Three projections around an answer."""
+    """Three projections whose weights are passed to an answer."""
 
     def __init__(self, f: Function, d_model: int, d_ff: int) -> None:
         super().__init__()
@@ -169,22 +173,22 @@ class SwiGLU(nn.Module):
 
 
 class KVCache:
-    """The cache of torchleet, right."""
+    """A correct implementation of torchleet's cache."""
 
     kept: tuple[Tensor, ...] | None = None
 
     def update(self, *new: Tensor) -> tuple[Tensor, ...]:
-        """Append keys and values."""
+        """Append keys and values, and return all cached tensors."""
         pairs = zip(self.kept or [x[:, :, :0] for x in new], new, strict=True)
         self.kept = tuple(torch.cat(pair, dim=2) for pair in pairs)
         return self.kept
 
 
 class Cached(Projected):
-    """Attention with a cache of either grader: a pair of tensors, or a KVCache."""
+    """Attention with the cache of either grader: a pair of tensors, or a KVCache."""
 
     def forward(self, x: Tensor, cache: Any = None, kv_cache: KVCache | None = None) -> Any:
-        """Attend to what is cached and to the new words."""
+        """Attend to the cached tokens and to the new ones."""
         query, key, value = self.project(x, x, x)
         past = (kv_cache.kept if kv_cache else cache) or (key[:, :, :0], value[:, :, :0])
         context, *cache = self.attend(query, key, value, *past, lambda heads, start: heads)
@@ -194,7 +198,7 @@ class Cached(Projected):
 
 
 class CachedBeside(Cached):
-    """The same without the cache in its answer."""
+    """Like `Cached`, but returns the output without the cache."""
 
     def forward(self, x: Tensor, kv_cache: KVCache | None = None) -> Tensor:
         """Return the output alone."""
@@ -202,7 +206,7 @@ class CachedBeside(Cached):
 
 
 def stepped(made: Function, draw: Function) -> tuple[Tensor, ...]:
-    """Read all words at once, then some of them and one after another."""
+    """Run all tokens at once, then with a cache in chunks of three, one and one."""
     layer, x, outputs, cache = made(8, 4), draw(3, 5, 8), [], None
     for words in x.split([3, 1, 1], 1):
         output, cache = layer(words, cache=cache)
@@ -211,13 +215,13 @@ def stepped(made: Function, draw: Function) -> tuple[Tensor, ...]:
 
 
 def stepped_beside(made: Named, draw: Function) -> tuple[Tensor, ...]:
-    """Read all words at once, then one after another."""
+    """Run all tokens at once, then with a cache one by one."""
     layer, x, cache = made["CachedAttention"](8, 4), draw(3, 5, 8), KVCache()
     return layer(x), *(layer(word, kv_cache=cache) for word in x.split(1, 1)), *cache.kept
 
 
 def lora(f: type) -> type:
-    """Build a layer of LoRA beside a new layer, or beside that of torchleet."""
+    """Build a LoRA layer for a new linear layer, or for the one that torchleet passes."""
 
     class LoRALinear(nn.Module):
         def __init__(self, in_features: Any, out_features: int = 0, rank=4, alpha=1.0) -> None:
@@ -237,7 +241,7 @@ def lora(f: type) -> type:
 
 
 def lora_and_merge(f: type) -> Named:
-    """Exchange layers of a model, and back."""
+    """Return functions that add LoRA layers to a model and merge them into its weights."""
     made = lora(f)
 
     def apply_lora(model: nn.Module, rank: int, alpha: float, target_modules: Any) -> nn.Module:
@@ -256,7 +260,7 @@ def lora_and_merge(f: type) -> Named:
 
 
 def trained(x: Tensor, layer: Any) -> tuple[Tensor, ...]:
-    """Call a new layer of LoRA, then call it with other numbers in a and b."""
+    """Call a new LoRA layer, then call it and compute gradients with random a and b."""
     new = (layer(x) - layer.linear(x)).detach()
     frozen = torch.tensor(not layer.linear.weight.requires_grad)
     torch.manual_seed(1)
@@ -266,14 +270,17 @@ def trained(x: Tensor, layer: Any) -> tuple[Tensor, ...]:
 
 
 def merged(made: Named, draw: Function) -> tuple[Tensor, ...]:
-    """Call a model with layers of LoRA, then call it merged; the start of a and b is free."""
+    """Call a model with LoRA layers, then call the merged model.
+
+    The update of a new layer is left out, because torchleet permits any initial a and b.
+    """
     x, model = draw(3, 6), made["apply_lora"](nn.Sequential(nn.Linear(6, 5)), 2, 3.0, ["0"])
     _, *numbers = trained(x, model[0])
     return *numbers, made["merge_lora"](model)(x)
 
 
 def sample(f: Function) -> Function:
-    """Draw a token from what top-p leaves."""
+    """Return a function that samples a token from the nucleus that an answer keeps."""
 
     def sample_top_k_top_p(logits: Tensor, top_k=0, top_p=1.0, temperature=1.0) -> int:
         logits = logits / temperature
@@ -284,12 +291,12 @@ def sample(f: Function) -> Function:
     return sample_top_k_top_p
 
 
-def drawn(one: Function, draw: Function) -> Tensor:
-    """Draw tokens from one seed after another."""
+def drawn(sampler: Function, draw: Function) -> Tensor:
+    """Sample a token with each of 200 seeds."""
     logits, tokens = draw(11).detach(), []
     for seed in range(200):
         torch.manual_seed(seed)
-        tokens.append(one(logits, top_p=0.5 + 0.4 * (seed % 2)))
+        tokens.append(sampler(logits, top_p=0.5 + 0.4 * (seed % 2)))
     return torch.tensor(tokens)
 
 
@@ -299,18 +306,18 @@ def log_probabilities(model: nn.Module, ids: Tensor) -> Tensor:
 
 
 def softmax(f: Function, x: Tensor, dim: int = -1) -> Tensor:
-    """Apply an answer for three axes and the last one to others."""
+    """Apply an answer for the last of three axes to any axis of a smaller tensor."""
     moved = x.movedim(dim, -1)
     return f(moved[(None,) * (3 - x.dim())]).view_as(moved).movedim(-1, dim)
 
 
 def same(f: Function) -> Function:
-    """Leave an answer as it is."""
+    """Return an answer unchanged."""
     return f
 
 
 def dpo(f: Function) -> Function:
-    """Name the factor."""
+    """Name the factor `beta`, and give it a default."""
     return lambda c, r, rc, rr, beta=0.1: f(c, r, rc, rr, beta)
 
 
@@ -319,7 +326,7 @@ QUERY, KEYS, HEADS, WORDS = (3, 5, 8), [(3, 7, 8), (3, 7, 6)], [(2, 3, 7, 8)] * 
 MEMORY, SQUARE, TOKENS, ROPE = [(3, 7, 8)] * 2, [(3, 7, 8)] * 3, (3, 5, 24), [(3, 5, 10)] * 2
 LABELS, PAIRS = torch.arange(0, 10, 2), [(5,)] * 2
 REFERENCE = (torch.arange(5) / 5 - 1, torch.arange(5) / -7, 0.3)
-# The exercise, and what the graders make of it, by the name of the task.
+# Exercise and entries for the graders, keyed by the name of the task.
 ENTRIES: dict[str, tuple[str, list[Entry]]] = {
     "softmax": ("04-attention-weights", [
         single(grader, "softmax", name, lambda f: partial(softmax, f), lambda f, draw: (
@@ -369,7 +376,7 @@ ENTRIES: dict[str, tuple[str, list[Entry]]] = {
                on(TOKENS, (24,), (24,), scales=(1, 0.01))),
     ]),
     "RMSNorm": ("07-rms-norm", [
-        # Its eps is 1e-6, and that of the exercise 1e-5.
+        # torch-judge uses an eps of 1e-6, the exercise 1e-5.
         single(JUDGE, "rmsnorm", "rms_norm", lambda f: lambda x, weight: f(x * 10**0.5, weight),
                on(TOKENS, (24,), scales=(1, 0.01))),
     ]),

@@ -1,4 +1,4 @@
-"""Measure the same passes on a GPU, in milliseconds."""
+"""Measure the passes on a GPU, in milliseconds."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +16,7 @@ SIZES = tuple(replace(size, rounds=20) for size in models.SIZES)
 
 
 def page(dtype: str) -> str:
-    """Measure on the GPU and write a page."""
+    """Take all measurements on the GPU, and return the page."""
     place, rows, memory = {"device": DEVICE, "dtype": getattr(torch, dtype)}, {}, {}
     for size in SIZES:
         contenders = models.build(size, **place)

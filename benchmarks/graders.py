@@ -1,7 +1,7 @@
-"""Give wrong and right answers to graders of PyTorch layers, and write which are accepted.
+"""Run right and wrong answers through graders of PyTorch layers, and report which they accept.
 
-The corpus is not written here. A wrong answer is declared at an exercise of the course, or it comes
-from `tests.course.wrong_answers`, whose answers were written without looking at the declarations.
+The wrong answers come from two sources: the declarations of the exercises, and
+`tests.course.wrong_answers`, which was written without looking at the declarations.
 """
 
 import io
@@ -38,7 +38,7 @@ LINKS = {
     OURS: OURS,
 }
 TEMPLATE = Path(__file__).with_name("graders.md")
-# What a person judged: permitted mistakes, reasons, and messages that name a mistake.
+# Judged by hand: permitted mistakes, reasons, and messages that name a mistake.
 JUDGED = tomllib.loads(Path(__file__).with_name("graders.toml").read_text(encoding="utf-8"))
 
 
@@ -52,7 +52,7 @@ class Answer(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """What a grader decided, how long that took, and whether it named the mistake."""
+    """The decision of a grader, its CPU time, and whether it named the mistake."""
 
     accepted: bool
     seconds: float
@@ -69,7 +69,7 @@ class Row(NamedTuple):
 
 @cache
 def corpus(exercise: str) -> list[Answer]:
-    """Collect the right answers to an exercise, then a wrong one for each wrong result."""
+    """Collect the right answers to an exercise, then one wrong answer per distinct result."""
     task = EXERCISES[exercise]
     exact = replace(task, by_gradient=task.by_gradient is not None)
     right = [task.right, task.solved, *(x.function for x in RIGHT if x.exercise == exercise)]
@@ -97,7 +97,7 @@ def _sentence(mistake: str) -> str:
 
 
 def result(entry: Entry, function: Callable[..., Any]) -> Outcome:
-    """Call an answer as a grader asks for it, on inputs that its text permits."""
+    """Adapt an answer to a grader, and call it on inputs that the task description permits."""
     inputs: list[Tensor] = []
 
     def draw(*shape: int) -> Tensor:
@@ -114,39 +114,39 @@ def result(entry: Entry, function: Callable[..., Any]) -> Outcome:
 
 
 def counted(name: str, entry: Entry) -> list[Answer]:
-    """List the answers that another grader is asked about.
+    """List the answers that count for another grader.
 
-    A wrong answer gives other numbers than the right one, for this grader too. One that raises
-    there is left out: every grader refuses it.
+    A wrong answer counts only if its results differ from those of the right answer on the inputs of
+    this grader. An answer that raises an error is left out, because every grader rejects it.
     """
     permitted = JUDGED["permitted"].get(f"{name}, {entry.grader}", "$")
     answers = [
         x for x in corpus(ENTRIES[name][0]) if not (x.mistake and re.match(permitted, x.key))
     ]
     right = result(entry, answers[0].function)
-    found = {x: result(entry, x.function) for x in answers if x.mistake}
+    results = {x: result(entry, x.function) for x in answers if x.mistake}
     return [
         x
         for x in answers
-        if not x.mistake or (found[x].error is None and not agree(found[x], right))
+        if not x.mistake or (results[x].error is None and not agree(results[x], right))
     ]
 
 
 def ask(entry: Entry, answer: Answer) -> Verdict:
-    """Give an answer to another grader."""
-    # Only the extra `graders` installs them.
+    """Run an answer through another grader."""
+    # Only the extra `graders` installs these packages.
     import torch_judge.progress
     import torchleet.runner
 
     made, said = entry.adapt(answer.function), io.StringIO()
     torch.manual_seed(0)
-    # Each of them stores the progress of a learner.
+    # Both graders store the progress of a learner.
     with redirect_stdout(said), tempfile.TemporaryDirectory() as folder:
         torch_judge.progress.PROGRESS_PATH = f"{folder}/progress.json"
         torchleet.runner.PROGRESS = Path(folder) / "progress.json"
         start = time.process_time()
         if entry.grader == JUDGE:
-            # It looks for the names among the globals of its caller.
+            # torch-judge looks up the names in the globals of its caller.
             exec("check(id)", {"check": torch_judge.check, "id": entry.id, **made})
         else:
             torchleet.check(entry.id, **made)
@@ -157,24 +157,24 @@ def ask(entry: Entry, answer: Answer) -> Verdict:
 
 
 def names(grader: str, text: str, answer: Answer) -> bool:
-    """Return whether a message tells what is wrong, and more than that numbers differ."""
+    """Return whether a message names the mistake, rather than only a difference in values."""
     pairs = JUDGED["names"][grader].items()
     return any(re.search(said, text) and re.match(keys, answer.key) for said, keys in pairs)
 
 
 def diagnosed(exercise: str, answer: Answer) -> Verdict:
-    """Give an answer to the checker of the course."""
+    """Run an answer through the checker of the course."""
     start = time.process_time()
     verdict = diagnose(exercise, answer.function)
     seconds = time.process_time() - start
-    found = verdict.kind in ("mistake", "misconception", "explained")
-    # The search knows only the step of some mistakes.
-    sentence = found and "in another way" not in verdict.message
+    explained = verdict.kind in ("mistake", "misconception", "explained")
+    # For some mistakes, the message names only the step that differs.
+    sentence = explained and "in another way" not in verdict.message
     return Verdict(verdict.ok, seconds, sentence or names(OURS, verdict.message, answer))
 
 
 def rows() -> Iterator[Row]:
-    """Give every answer to every grader."""
+    """Yield the verdicts of each grader on each task."""
     for name, (exercise, entries) in ENTRIES.items():
         print(f"grading {name}", flush=True)
         for entry in entries:
@@ -185,7 +185,7 @@ def rows() -> Iterator[Row]:
 
 
 def cells(verdicts: Iterable[tuple[Answer, Verdict]]) -> tuple[str, ...]:
-    """Count: right and wrong answers accepted, mistakes named, and the median time."""
+    """Format the numbers of accepted answers and named mistakes, and the median time."""
     pairs = list(verdicts)
     right = [verdict for answer, verdict in pairs if not answer.mistake]
     wrong = [verdict for answer, verdict in pairs if answer.mistake]
@@ -198,23 +198,23 @@ def cells(verdicts: Iterable[tuple[Answer, Verdict]]) -> tuple[str, ...]:
     )
 
 
-def page(found: Sequence[Row]) -> str:
-    """Fill the template of the page."""
+def page(graded: Sequence[Row]) -> str:
+    """Fill in the page template."""
     columns = ("right answers accepted", "wrong answers accepted", "mistakes named", "median time")
     total = [
         (LINKS[grader], str(len(mine)), *cells(chain(*(row.verdicts.items() for row in mine))))
         for grader in LINKS
-        if (mine := [row for row in found if row.grader == grader])
+        if (mine := [row for row in graded if row.grader == grader])
     ]
-    each = [(row.task, row.grader, *cells(row.verdicts.items())) for row in found]
+    each = [(row.task, row.grader, *cells(row.verdicts.items())) for row in graded]
     versions = (f"{name} {version(name).partition('+')[0]}" for name in (JUDGE, LEET, "torch"))
-    wrong = {x for row in found if row.grader == OURS for x in row.verdicts if x.mistake}
+    wrong = {x for row in graded if row.grader == OURS for x in row.verdicts if x.mistake}
     return TEMPLATE.read_text(encoding="utf-8").format(
         versions=", ".join(versions),
         tasks=len(ENTRIES), wrong=len(wrong), independent=sum(x.independent for x in wrong),
         total=table(("grader", "tasks", *columns), total),
         each=table(("task", "grader", *columns), each),
-        accepted="\n".join(filter(None, map(accepted, found))),
+        accepted="\n".join(filter(None, map(accepted, graded))),
     )  # fmt: skip
 
 
@@ -229,7 +229,7 @@ def accepted(row: Row) -> str:
 
 
 def main(output: str = "docs/graders.md") -> None:
-    """Ask all graders, and write the page."""
+    """Run all graders, and write the page."""
     Path(output).write_text(page(list(rows())), encoding="utf-8")
     print(f"written: {output}")
 

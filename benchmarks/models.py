@@ -1,8 +1,8 @@
-"""The sizes and the models that are compared, each called as `model(src, tgt)` for logits.
+"""Sizes and models of the benchmark; `model(src, tgt)` returns logits.
 
-Every model has embeddings, positions, as many encoder and decoder layers of the same sizes with
-biased projections (the attention of x-transformers has no bias), and a projection to the
-vocabulary. Sentences are full, so there is no padding mask. The decoder is causal. Dropout is 0.
+All models have embeddings, positions, an output projection, and the same numbers and sizes of
+encoder and decoder layers. Projections have biases, except in the attention of x-transformers.
+Sentences have no padding, so there is no padding mask. The decoder is causal. Dropout is 0.
 """
 
 from collections.abc import Iterable
@@ -26,7 +26,7 @@ X_TRANSFORMERS = "x-transformers"
 
 @dataclass(frozen=True)
 class Size:
-    """A model, a batch, and how often each contender is timed."""
+    """Sizes of a model and a batch, and the number of rounds in which contenders are timed."""
 
     name: str
     batch: int
@@ -40,7 +40,7 @@ class Size:
     rounds: int
 
     def ids(self, device: str = "cpu") -> tuple[Tensor, Tensor]:
-        """Draw source and target ids; never 0, which some libraries take for padding."""
+        """Draw source and target ids; never 0, which some libraries treat as padding."""
         generator = torch.Generator().manual_seed(0)
         draw = partial(torch.randint, 1, self.vocab_size, generator=generator)
         src, tgt = (draw((self.batch, length)).to(device) for length in (self.src, self.tgt))
@@ -86,14 +86,14 @@ class Torch(nn.Module):
         encoder = nn.TransformerEncoder(
             nn.TransformerEncoderLayer(size.d_model, size.num_heads, size.d_ff, **layer),
             size.num_layers, nn.LayerNorm(size.d_model),
-            enable_nested_tensor=False,  # for padded batches; pre-norm layers cannot use them
+            enable_nested_tensor=False,  # for padded batches; pre-norm layers do not support it
         )  # fmt: skip
         self.model = nn.Transformer(
             size.d_model, size.num_heads, num_decoder_layers=size.num_layers,
             dim_feedforward=size.d_ff, custom_encoder=encoder, **layer,
         )  # fmt: skip
         self.output_projection = nn.Linear(size.d_model, size.vocab_size)
-        self.register_buffer("mask", ~causal_mask(size.tgt)[0, 0])  # torch: True = hidden
+        self.register_buffer("mask", ~causal_mask(size.tgt)[0, 0])  # in torch, True means masked
 
     def forward(self, src: Tensor, tgt: Tensor) -> Tensor:
         """Return logits."""
@@ -166,7 +166,7 @@ PACKAGES = {MARIAN: "transformers", X_TRANSFORMERS: "x_transformers"}
 
 
 def missing() -> dict[str, str]:
-    """Return the package that each absent contender needs."""
+    """Map each contender that is not installed to the package it needs."""
     return {name: package for name, package in PACKAGES.items() if find_spec(package) is None}
 
 
@@ -177,7 +177,7 @@ def build(
     """Build every installed contender.
 
     Raises:
-        RuntimeError: If one returns logits of another shape, and so does other work.
+        RuntimeError: If a contender returns logits of the wrong shape.
     """
     absent, models = missing(), {}
     for name in (name for name in names if name not in absent):

@@ -1,4 +1,4 @@
-"""Measure the import of the package, and what a trace costs while it is open."""
+"""Measure the import time of the package, and the overhead of an open trace."""
 
 import json
 import subprocess
@@ -22,7 +22,7 @@ print(json.dumps([1000 * (time.process_time() - start)]))
 
 
 def in_processes(program: str, count: int) -> list[tuple[Any, ...]]:
-    """Run a program that prints a JSON list in fresh processes, and return its columns."""
+    """Run a program in fresh processes, and return the columns of the JSON lists it prints."""
     command = [sys.executable, "-c", program]
     rows = [
         json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)

@@ -22,7 +22,7 @@ LENGTHS = (16, 32, 64, 128, 256)
 
 
 def prepare(kind: str, model: nn.Module, src: Tensor, tgt: Tensor) -> Run:
-    """Put a model into the mode of a pass, and return the pass."""
+    """Set the mode of a model for a kind of pass, and return the pass as a function."""
     model.train(kind == TRAINING)
 
     @torch.no_grad()
@@ -40,7 +40,7 @@ def time_passes(
     models: dict[str, nn.Module], size: Size, kind: str, *, device: str = "cpu",
     clock: Clock = cpu_clock, seconds: float = 0.05,
 ) -> Times:  # fmt: skip
-    """Return how many seconds a pass takes, by contender."""
+    """Return the seconds of a pass, by contender."""
     ids = size.ids(device)
     runs = {name: prepare(kind, model, *ids) for name, model in models.items()}
     times = interleave(runs, size.rounds, clock=clock, seconds=seconds)
@@ -50,9 +50,9 @@ def time_passes(
 
 
 def peak_bytes(run: Run) -> int:
-    """Return the largest sum of allocations during a run, by torch's profiler.
+    """Return the peak of allocated bytes during a run, as recorded by torch's profiler.
 
-    Unlike the memory of the process, it is the same in every run.
+    Unlike the memory of the process, this peak is the same in every run.
     """
     with profile(profile_memory=True) as recording:
         run()
@@ -65,7 +65,7 @@ def peak_bytes(run: Run) -> int:
 
 
 def cuda_peak_bytes(run: Run) -> int:
-    """Return the same on a GPU, whose allocator counts."""
+    """Return the peak of allocated bytes during a run on a GPU, as recorded by its allocator."""
     torch.cuda.synchronize()
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()
@@ -78,8 +78,8 @@ def products(run: Run) -> tuple[list[list[list[int]]], float]:
     """Find the matrix products of a run.
 
     Returns:
-        The two shapes of each product with a weight matrix; and the FLOPs of all products relative
-        to the FLOPs of these. The others are products of two activations, in attention.
+        The two shapes of each product with a weight matrix, and the FLOPs of all products relative
+        to the FLOPs of those. Attention also multiplies activations by activations.
     """
     with profile(record_shapes=True, with_flops=True) as recording:
         run()
@@ -96,9 +96,9 @@ def product_share(
     """Divide the FLOP rate of a forward pass by that of its products with weights alone.
 
     Returns:
-        One share for each round. 1 is a pass that spends time on nothing but matrix products.
+        One share per round; 1 means that a pass spends all its time on matrix products.
     """
-    # Attention is visible in the plain model, unlike a fused kernel.
+    # The plain model shows the products of attention to the profiler; a fused kernel does not.
     shapes, work = products(prepare(FORWARD, models[PLAIN], *size.ids()))
     runs = {
         "model": prepare(FORWARD, models[FAST], *size.ids()),
@@ -109,8 +109,8 @@ def product_share(
 
 
 def bare_products(shapes: Sequence[Sequence[Sequence[int]]]) -> Run:
-    """Prepare matrix products of these shapes, each with a matrix of its own."""
-    # The right side is stored as a linear layer stores it.
+    """Prepare matrix products of the given shapes, each with its own matrices."""
+    # Store the right operand like the weight of a linear layer.
     pairs = [(torch.randn(*left), torch.randn(*right[::-1]).T) for left, right in shapes]
 
     def run() -> None:
@@ -122,7 +122,7 @@ def bare_products(shapes: Sequence[Sequence[Sequence[int]]]) -> Run:
 
 @torch.no_grad()
 def write(writer: str, models: dict[str, nn.Module], src: Tensor, new: int) -> Tensor:
-    """Decode greedily for a number of tokens; no token ends the sentence."""
+    """Decode a fixed number of tokens greedily; no token ends the sentence."""
     if writer == GENERATE:
         return models[MARIAN].model.generate(
             src, max_new_tokens=new, do_sample=False, num_beams=1, use_cache=True
@@ -141,10 +141,10 @@ def time_writing(
     models: dict[str, nn.Module], size: Size, lengths: Sequence[int] = LENGTHS, *,
     device: str = "cpu", clock: Clock = cpu_clock, seconds: float = 0.05,
 ) -> Times:  # fmt: skip
-    """Return the seconds of a sentence, by writer and length; uncached, in one round only.
+    """Return the seconds per sentence, by writer and length; a single round for uncached.
 
     Raises:
-        RuntimeError: If a writer returns another number of tokens.
+        RuntimeError: If a writer returns the wrong number of tokens.
     """
     src, runs, slow = size.ids(device)[0], {}, {}
     for model in models.values():

@@ -1,4 +1,4 @@
-"""Compare the measurements with the limits, and write them as a page of Markdown."""
+"""Compare measurements with their limits, and format them as a Markdown page."""
 
 import os
 import platform
@@ -32,13 +32,13 @@ class Results(NamedTuple):
     """The measurements on a CPU.
 
     Attributes:
-        passes: Seconds of a pass, by size and kind, then by contender; a number for each round.
-        memory: Bytes of a long forward pass, by contender.
-        shares: Share of the rate of matrix products, by size.
-        writing: Seconds of a sentence, by writer and length.
-        traced: Time of a traced run to an untraced run, with explain and without.
-        startup: Milliseconds of `import twelve`; a number for each process.
-        language: Results of the language model, if it is installed.
+        passes: Seconds of a pass, keyed by size and kind, then by contender; one value per round.
+        memory: Extra bytes of a forward pass at size `long`, by contender.
+        shares: Share of the FLOP rate of matrix products, by size; one value per round.
+        writing: Seconds to generate a sentence, keyed by writer and length.
+        traced: Time of a traced run relative to an untraced run, with and without explain.
+        startup: Milliseconds of `import twelve`; one value per process.
+        language: Measurements of the language model; empty if it is not installed.
     """
 
     passes: dict[tuple[str, str], Times]
@@ -53,7 +53,7 @@ class Results(NamedTuple):
 def bar(
     measure: str, bound: str, limit: float, values: Sequence[float] | None, form: str = "{:.3f}"
 ) -> tuple[str, str, str, str]:
-    """Compare the median with a limit, "at most" or "at least"; None was not measured."""
+    """Compare the median with a limit ("at most" or "at least"); None means not measured."""
     wanted = f"{bound} {limit}"
     if values is None:
         return measure, wanted, "not installed", "not measured"
@@ -68,13 +68,13 @@ def compare(times: Times, name: Hashable, base: Hashable) -> list[float] | None:
 
 
 def write_spread(values: Sequence[float], form: str = "{:.3f}") -> str:
-    """Write the median, and the quartiles if there are several values."""
+    """Format the median, and the quartiles if there are several values."""
     median, low, high = (form.format(value) for value in spread(values))
     return median if len(values) == 1 else f"{median} ({low} to {high})"
 
 
 def bars(results: Results, lengths: Sequence[int]) -> list[tuple[str, str, str, str]]:
-    """List every bar."""
+    """Return a table row for each bar."""
     rows = []
     for name, size, kind, limit in LIMITS:
         measured = compare(results.passes[size.name, kind], name, TORCH)
@@ -119,7 +119,7 @@ def _package_bars(results: Results) -> list[tuple[str, str, str, str]]:
 
 
 def page(results: Results, sizes: Sequence[Size], lengths: Sequence[int], note: str = "") -> str:
-    """Fill the template of the page."""
+    """Fill in the page template."""
     head = ("measure", "limit", "measured", "met")
     return TEMPLATE.read_text(encoding="utf-8").format(
         machine=machine(), note=note, bars=table(head, bars(results, lengths)),
@@ -132,7 +132,7 @@ def page(results: Results, sizes: Sequence[Size], lengths: Sequence[int], note: 
 
 
 def machine(device: str = "cpu") -> str:
-    """Describe the machine, without a date: two runs on one machine differ in numbers alone."""
+    """Describe the machine without a date, so two runs on it differ only in their results."""
     where = f"{processor()}, one of {os.cpu_count()} cores, one thread"
     if device == "cuda":
         where = f"{torch.cuda.get_device_name()}, CUDA {torch.version.cuda}"
@@ -142,7 +142,7 @@ def machine(device: str = "cpu") -> str:
 
 
 def processor() -> str:
-    """Name the CPU."""
+    """Return the name of the CPU."""
     path = Path("/proc/cpuinfo")
     text = path.read_text(encoding="utf-8") if path.exists() else ""
     name = re.search(r"model name\s*: (.+)", text)
@@ -157,7 +157,7 @@ def _version(package: str) -> str:
 
 
 def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
-    """Write a table."""
+    """Format a Markdown table."""
     head = list(head)
     lines = [head, ["---"] * len(head), *rows]
     text = "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
@@ -165,7 +165,7 @@ def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
 
 
 def size_table(sizes: Sequence[Size]) -> str:
-    """List the sizes."""
+    """Format the table of sizes."""
     head = ("size", "d_model / heads / layers / d_ff", "batch", "src", "tgt", "rounds")
     rows = []
     for size in sizes:
@@ -175,7 +175,7 @@ def size_table(sizes: Sequence[Size]) -> str:
 
 
 def ratio_table(results: Results, sizes: Sequence[Size], kind: str) -> str:
-    """Compare every contender with nn.Transformer, by size."""
+    """Format the times relative to nn.Transformer, by contender and size."""
     rows = [["", *(size.name for size in sizes)]]
     for name in BUILDERS:
         measured = (compare(results.passes[size.name, kind], name, TORCH) for size in sizes)
@@ -185,7 +185,7 @@ def ratio_table(results: Results, sizes: Sequence[Size], kind: str) -> str:
 
 
 def memory_table(memory: dict[str, int]) -> str:
-    """List the extra memory of a forward pass."""
+    """Format the extra memory of a forward pass, by contender."""
     rows = [
         (name, f"{memory[name] / 2**20:.1f}", f"{memory[name] / memory[TORCH]:.2f}")
         if name in memory
@@ -196,7 +196,7 @@ def memory_table(memory: dict[str, int]) -> str:
 
 
 def writing_table(times: Times, lengths: Sequence[int]) -> str:
-    """List tokens per second."""
+    """Format the tokens per second, by writer and length."""
 
     def cell(writer: str, new: int) -> str:
         measured = times.get((writer, new))

@@ -19,7 +19,7 @@ def spread(values: Sequence[float]) -> tuple[float, float, float]:
 
 
 def ratios(times: Sequence[float], base: Sequence[float]) -> list[float]:
-    """Divide round by round, so that a slow round cancels."""
+    """Divide times round by round, so a slow round cancels out."""
     return [time / other for time, other in zip(times, base, strict=True)]
 
 
@@ -48,11 +48,11 @@ def interleave(
 ) -> Times:
     """Time every run once in each round, after a warm-up.
 
-    The first run changes from round to round, and every second round is reversed. A run that takes
+    The order rotates from round to round, and every second round is reversed. A run that takes
     less than `seconds` is repeated within its turn.
 
     Returns:
-        The seconds of one run, by name; a number for each round.
+        The seconds of one run, by name; one value per round.
     """
     names, repeats, times = list(runs), {}, {name: [] for name in runs}
     for name, run in runs.items():
@@ -60,10 +60,10 @@ def interleave(
         repeats[name] = max(1, math.ceil(seconds / max(clock(run, 1), 1e-6)))
     gc.disable()  # a collection would be charged to an arbitrary contender
     try:
-        for turn in range(rounds):
-            first = turn % len(names)
+        for number in range(rounds):
+            first = number % len(names)
             order = names[first:] + names[:first]
-            for name in order if turn % 2 == 0 else reversed(order):
+            for name in order if number % 2 == 0 else reversed(order):
                 times[name].append(clock(runs[name], repeats[name]))
     finally:
         gc.enable()

@@ -2,9 +2,9 @@
 
 Usage: sudo python3 -m classroom.accounts FOLDER --remove
 
-`make hub` makes the accounts. FOLDER is the folder of the class. The homes are in FOLDER/home, each
-readable by its owner alone. Only root can read FOLDER/passwords.csv. An existing account keeps its
-password. --remove removes the accounts and leaves their homes.
+`make hub` creates the accounts. FOLDER is the folder of the class. The home directories are in
+FOLDER/home, each readable only by its owner. Only root can read FOLDER/passwords.csv. An existing
+account keeps its password. --remove removes the accounts and keeps their home directories.
 """
 
 import argparse
@@ -31,40 +31,40 @@ def names(students: int, prefix: str = "student") -> list[str]:
     """Return the names of the students, such as student01 to student30.
 
     Args:
-        students: Their number.
-        prefix: The beginning of each name.
+        students: The number of students.
+        prefix: Prefix of each name.
     """
     width = max(2, len(str(students)))
     return [f"{prefix}{number:0{width}}" for number in range(1, students + 1)]
 
 
 def password() -> str:
-    """Draw a password of 45 bits that can be read aloud, without letters that look alike."""
+    """Generate a pronounceable password of 45 bits, without letters that look alike."""
     syllable = lambda: secrets.choice("bdfghjkmnprstvwz") + secrets.choice("aeiou")  # noqa: E731
     words = "-".join(syllable() + syllable() for _ in range(3))
     return f"{words}-{secrets.randbelow(9000) + 1000}"
 
 
 def members(folder: Path) -> dict[str, pwd.struct_passwd]:
-    """Find the accounts of a class by name: those whose home is in its folder."""
+    """Map names to the accounts of a class, whose home directories are in its folder."""
     homes = folder / "home"
     return {entry.pw_name: entry for entry in pwd.getpwall() if Path(entry.pw_dir).parent == homes}
 
 
 def make(folder: Path, students: Sequence[str], teacher: str = "teacher") -> list[str]:
-    """Make the missing accounts of a class, and store their passwords.
+    """Create the missing accounts of a class, and store their passwords.
 
     Args:
         folder: The folder of the class.
-        students: Their names.
+        students: The names of the students.
         teacher: The name of the teacher's account.
 
     Returns:
         The names of the new accounts.
 
     Raises:
-        ValueError: If a name is invalid or belongs to another account. Then no account is made.
-        OSError: If the system cannot make an account.
+        ValueError: If a name is invalid or taken by another account; then no account is created.
+        OSError: If an account cannot be created.
     """
     existing = members(folder)
     wanted = {teacher: TEACHERS, **dict.fromkeys(students, STUDENTS)}
@@ -94,7 +94,7 @@ def make(folder: Path, students: Sequence[str], teacher: str = "teacher") -> lis
             "--user-group", "--groups", group, "--shell", "/bin/bash",
             "--comment", "Twelve Numbers", name,
         )  # fmt: skip
-        if home_exists:  # --remove left it, and the new account may have another user ID
+        if home_exists:  # kept by --remove; the new account may have another user ID
             _run("chown", "--recursive", "--no-dereference", f"{name}:", str(home))
         home.chmod(0o700)
         # Store the password first: an account with an unknown password is useless.
@@ -105,13 +105,13 @@ def make(folder: Path, students: Sequence[str], teacher: str = "teacher") -> lis
 
 
 def remove(folder: Path) -> list[str]:
-    """Remove the accounts of a class. The homes stay.
+    """Remove the accounts of a class, and keep their home directories.
 
     Args:
         folder: The folder of the class.
 
     Returns:
-        Their names.
+        The names of the removed accounts.
 
     Raises:
         OSError: If an account cannot be removed, for example while its owner is logged in.
@@ -121,14 +121,14 @@ def remove(folder: Path) -> list[str]:
         _run("userdel", name)
     for group in (STUDENTS, TEACHERS):
         with contextlib.suppress(KeyError):
-            if not grp.getgrnam(group).gr_mem:  # otherwise another class uses it
+            if not grp.getgrnam(group).gr_mem:  # another class may use the group
                 _run("groupdel", group)
     (folder / PASSWORDS).unlink(missing_ok=True)
     return removed
 
 
 def _store(folder: Path, new: dict[str, str]) -> None:
-    """Add to the list of passwords, which only root can read; an atomic write."""
+    """Add to the list of passwords with an atomic write; only root can read the list."""
     path, temporary = folder / PASSWORDS, folder / f".{PASSWORDS}.new"
     known = {}
     if path.exists():
@@ -149,13 +149,13 @@ def _run(*words: str, text: str = "") -> None:
 
 
 def count(text: str) -> int:
-    """Read the number of students.
+    """Parse the number of students.
 
     Args:
-        text: As it was typed; an empty text is 0.
+        text: The text from the command line; "" means 0.
 
     Raises:
-        ValueError: If it is not a whole number from 1 to 999.
+        ValueError: If the text is not an integer from 1 to 999.
     """
     if text and not (text.isascii() and text.isdigit() and 1 <= int(text) <= MOST):
         raise ValueError(f"STUDENTS must be a whole number from 1 to {MOST}, got {text!r}.")

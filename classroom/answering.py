@@ -1,7 +1,7 @@
-"""Runs in place of a check in the kernel of a student: it reports numbers to the grader.
+"""Runs in a student's kernel in place of a check, and reports results to the grader.
 
-The student controls this process, so nothing that it reports is trusted: classroom.judge compares
-the numbers with the right ones. Its messages are shown to the student alone.
+The student controls this process, so its report is not trusted: classroom.judge compares the
+results with the right ones. Messages in the report are shown only to the student.
 """
 
 import base64
@@ -27,8 +27,8 @@ def hand_over(id: str, answer: Callable[[], Any]) -> None:
     """Run an answer on the cases of its exercise, and report the results.
 
     Args:
-        id: The exercise.
-        answer: Returns the argument of the check. It raises if the name is not defined.
+        id: Id of the exercise.
+        answer: Returns the argument of the check. Raises if the name is not defined.
     """
     value = answer()
     verdict, asked = diagnose(id, value), exercise(id)
@@ -80,7 +80,7 @@ def _tensor(x: Tensor) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Encode a prediction as JSON; a tuple and a set carry their type."""
+    """Encode a prediction for JSON; tuples and sets are tagged with their type."""
     if isinstance(value, tuple):
         return {"tuple": [_plain(part) for part in value]}
     if isinstance(value, set | frozenset):

@@ -1,10 +1,10 @@
-"""Lists the answers of a class that use parts of the course which their solutions do not use.
+"""Lists answers of a class that use parts of the course that the solutions do not use.
 
 Usage: python -m classroom.borrowed COURSE
 
-The right answers are part of the course, and anybody who runs Python can import them. Grading
-cannot tell `from twelve.attention import attention` from an answer that a student wrote. A teacher
-can.
+The right answers are part of the course, and any Python program can import them. Automatic grading
+cannot distinguish `from twelve.attention import attention` from an answer that a student wrote. A
+teacher can.
 """
 
 import ast
@@ -16,7 +16,7 @@ from nbformat import NotebookNode
 
 from classroom.grading import parsed
 
-# With these, code can reach an object that it does not name.
+# With these names, code can reach an object without naming it.
 _DETOURS = frozenset(
     "__builtins__ __import__ builtins compile ctypes eval exec gc getattr globals importlib "
     "inspect open os pickle pkgutil runpy subprocess sys vars".split()
@@ -25,24 +25,24 @@ _CHECKER = ("twelve_lab.check", "twelve_lab.exercises")
 
 
 def borrowed(notebook: NotebookNode, ours: NotebookNode) -> dict[str, list[str]]:
-    """List the names of the course that cells of a student use, and the solution does not.
+    """List the names of the course that a student's cells use but the solution does not.
 
-    It reads names and runs nothing. A listed answer may be fine, and a cheat may be missing: the
-    list says which answers to read first.
+    The code is parsed and not run. A listed answer may be fine, and a cheat may be missing: the
+    list only says which answers to read first.
 
     Args:
         notebook: The submission.
         ours: The assignment in `source`, with the solutions.
 
     Returns:
-        Names, by exercise, or by "cell 7" for a cell that is not part of the assignment.
+        Names, keyed by exercise, or by a key such as "cell 7" for a cell that a student added.
     """
     imports: dict[str, str] = {}
     allowed: dict[str, set[str]] = {}
     for cell in ours.cells:
         if cell.cell_type == "code":
             used, id = _used(cell.source, imports), _exercise(cell)
-            # Outside exercises, our cells may use all of the checker; a student's only `check`.
+            # Outside exercises, our cells may use the whole checker, but a student's only `check`.
             allowed.setdefault(id, set()).update(
                 name for name in used
                 if id or name == "twelve_lab.check.check" or not name.startswith(_CHECKER)
@@ -52,7 +52,7 @@ def borrowed(notebook: NotebookNode, ours: NotebookNode) -> dict[str, list[str]]
     for number, cell in enumerate(notebook.cells, 1):
         if cell.cell_type != "code" or cell.source in pages:
             continue
-        # The student chose this id: only one of the assignment is printed.
+        # The student can change this id: print it only if it belongs to the assignment.
         id = _exercise(cell) if _exercise(cell) in allowed else ""
         if names := _used(cell.source, imports) - allowed.get(id, set()):
             listed[id or f"cell {number}"] = sorted(names)
@@ -67,7 +67,7 @@ def _exercise(cell: NotebookNode) -> str:
 
 
 def _used(source: str, imports: dict[str, str]) -> set[str]:
-    """List the names of the course and the detours that a cell uses; record its imports."""
+    """Return the names of the course and the detours that a cell uses; add to `imports`."""
     names: set[str] = set()
     nodes = [node for statement in parsed(source) for node in ast.walk(statement)]
     for node in nodes:
@@ -85,12 +85,12 @@ def _used(source: str, imports: dict[str, str]) -> set[str]:
         if isinstance(node, ast.Name):
             full = ".".join([imports.get(node.id, node.id), *reversed(words)])
             names.update({full} if _is_listed(full) else ())
-    # Keep the longest of names that begin alike.
+    # Drop a name that is a prefix of another one.
     return {name for name in names if not any(other.startswith(f"{name}.") for other in names)}
 
 
 def report(course: Path) -> str:
-    """Return the list for all submissions of a course.
+    """Format the list for all submissions of a course.
 
     Args:
         course: The folder of the course.
@@ -101,7 +101,7 @@ def report(course: Path) -> str:
         try:
             ours = nbformat.read(course / "source" / assignment / path.name, as_version=4)
             listed = borrowed(nbformat.read(path, as_version=4), ours)
-        except Exception as error:  # a student may have written anything there
+        except Exception as error:  # a submission may contain anything
             lines.append(f"{student}  {assignment}: cannot be read ({type(error).__name__})")
             continue
         lines += [f"{student}  {assignment}  {id}: {', '.join(n)}" for id, n in listed.items()]

@@ -1,6 +1,6 @@
-"""The browser of a student, for the load test and the test of the hub.
+"""A simulated browser of a student, for the load test and the test of the hub.
 
-Every request goes through the public address of the hub, with the cookies and the XSRF token that a
+Every request goes to the public address of the hub, with the cookies and the XSRF token that a
 browser would send.
 """
 
@@ -18,23 +18,23 @@ from jupyter_client.jsonutil import json_default
 from jupyter_client.session import Session
 from nbformat.v4 import output_from_msg
 
-# Messages that are shown under a cell.
+# Types of messages that are shown below a cell.
 SHOWN = ("stream", "display_data", "execute_result", "error")
-# Headers of a browser for a page, and for a request of its code.
+# Headers that a browser sends for a page, and for a request from the page's script.
 PAGE = {"Sec-Fetch-Mode": "navigate", "Sec-Fetch-Site": "same-origin"}
 CODE = {"Sec-Fetch-Mode": "cors", "Sec-Fetch-Site": "same-origin"}
 
 
 class RefusedError(Exception):
-    """A server refused a request, with the message for the student."""
+    """A server rejected a request; the message is what the student sees."""
 
 
 class Browser:
-    """One browser of one student.
+    """A student's browser.
 
     Args:
-        hub: The address of the hub, without a slash at its end.
-        name: The account.
+        hub: URL of the hub, without a trailing slash.
+        name: Name of the account.
     """
 
     def __init__(self, hub: str, name: str) -> None:
@@ -43,7 +43,7 @@ class Browser:
         self.own = f"/user/{name}/"
 
     def open(self, path: str, **form: str) -> requests.Response:
-        """Open a page, or send a form; redirects are followed.
+        """Open a page, or submit a form, and follow redirects.
 
         Raises:
             RefusedError: If the server does not show the page.
@@ -55,17 +55,17 @@ class Browser:
         return response
 
     def log_in(self, password: str) -> None:
-        """Fill in the form of the login page.
+        """Submit the form of the login page.
 
         Raises:
-            RefusedError: If the hub does not take the password.
+            RefusedError: If the hub rejects the password.
         """
         form = self.open("/hub/login").text
         token = re.search(r'name="_xsrf" value="([^"]+)"', form)[1]
         self.open("/hub/login?next=/hub/home", username=self.name, password=password, _xsrf=token)
 
     def start_server(self, seconds: float) -> None:
-        """Start the student's server, follow its progress, and open JupyterLab.
+        """Start the student's server, wait until it is ready, and open JupyterLab.
 
         Raises:
             RefusedError: If the server does not start.
@@ -87,15 +87,15 @@ class Browser:
         self.open(f"{self.own}lab")
 
     def ask(self, method: str, path: str, /, **body: Any) -> Any:
-        """Send a request to the student's server, as the code of its page does.
+        """Send a request to the student's server, as the script of a page would.
 
         Args:
             method: GET, PUT or POST.
-            path: Below the address of the server.
-            body: Is sent as JSON.
+            path: Path relative to the URL of the server.
+            body: Sent as JSON.
 
         Raises:
-            RefusedError: If the server refuses.
+            RefusedError: If the server rejects the request.
         """
         headers = {**CODE, "X-XSRFToken": self._token(self.own)}
         address = self.hub + self.own + path
@@ -107,7 +107,7 @@ class Browser:
         return response.json()
 
     def save(self, path: str, notebook: dict[str, Any]) -> None:
-        """Save a notebook, and overwrite the file."""
+        """Save a notebook, overwriting the file."""
         about = {"type": "notebook", "format": "json", "content": notebook}
         self.ask("PUT", f"api/contents/{quote(path)}", **about)
 
@@ -120,17 +120,17 @@ class Browser:
         return next(c.value for c in cookies if (c.name, c.path) == ("_xsrf", path))
 
     def cookies(self, path: str) -> str:
-        """Return the cookies for an address, as a header."""
+        """Return the value of the Cookie header for a path."""
         request = requests.Request("GET", self.hub + path).prepare()
         return requests.cookies.get_cookie_header(self.http.cookies, request)
 
 
 class Kernel:
-    """The kernel of a notebook, through a websocket.
+    """The kernel of a notebook, connected through a websocket.
 
     Args:
-        browser: The student's browser, after the server started.
-        path: The notebook.
+        browser: The student's browser; its server must be running.
+        path: Path of the notebook.
     """
 
     def __init__(self, browser: Browser, path: str) -> None:
@@ -141,7 +141,7 @@ class Kernel:
         self.connect()
 
     def connect(self) -> None:
-        """Open the websocket, or open it again."""
+        """Open or reopen the websocket."""
         path = f"{self.browser.own}api/kernels/{self.id}/channels"
         self.socket = websocket.create_connection(
             f"ws{self.browser.hub.removeprefix('http')}{path}?session_id={self.session.session}",
@@ -154,7 +154,7 @@ class Kernel:
 
     @staticmethod
     def _listen(socket: websocket.WebSocket, messages: Queue) -> None:
-        """Keep receiving: the server closes a connection that does not answer its pings."""
+        """Keep receiving messages; the server closes a connection that does not answer pings."""
         try:
             while text := socket.recv():
                 messages.put(json.loads(text))
@@ -173,21 +173,21 @@ class Kernel:
         self.answer(self.send("kernel_info_request"), seconds)
 
     def begin(self, source: str) -> str:
-        """Send a cell, and return the id of the message."""
+        """Send a cell for execution, and return the id of the message."""
         return self.send("execute_request", code=source, silent=False, store_history=True,
                          user_expressions={}, allow_stdin=False, stop_on_error=False)  # fmt: skip
 
     def run(self, source: str) -> list[dict[str, Any]]:
-        """Run a cell, and return its outputs as in a notebook."""
+        """Run a cell, and return its outputs in notebook format."""
         messages = self.answer(self.begin(source), 300)
         return [dict(output_from_msg(m)) for m in messages if m["header"]["msg_type"] in SHOWN]
 
     def answer(self, id: str, seconds: float) -> list[dict[str, Any]]:
-        """Collect the messages that answer a message, until the kernel has replied and is idle.
+        """Collect the responses to a message until the kernel has replied and is idle.
 
         Raises:
-            TimeoutError: If it takes longer.
-            websocket.WebSocketException: If the connection broke.
+            TimeoutError: If this takes longer than `seconds`.
+            websocket.WebSocketException: If the connection is lost.
         """
         last, messages, replied, idle = time.monotonic() + seconds, [], False, False
         while not (replied and idle):
@@ -205,7 +205,7 @@ class Kernel:
 
 
 def shown(outputs: list[dict[str, Any]]) -> str:
-    """Return the text of outputs, with errors, as a student reads it."""
+    """Return the text of outputs and errors as a student sees it."""
     return "".join(
         f"{output['ename']}: {output['evalue']}"
         if output["output_type"] == "error"

@@ -1,8 +1,9 @@
-"""Grades submissions with nbgrader, and trusts nothing that their code says.
+"""Grades submissions with nbgrader, without trusting the code of students.
 
 A notebook runs in a kernel in a sandbox (`classroom.sandbox`). In place of a check, the kernel runs
-the answer on the cases of the exercise (`classroom.answering`) and reports numbers, which
-`classroom.judge` compares here. tools/nbgrader_config.py connects all this with nbgrader.
+the answer on the cases of the exercise (`classroom.answering`) and reports the results.
+`classroom.judge` compares these results outside the sandbox. tools/nbgrader_config.py configures
+nbgrader to use this module.
 """
 
 import ast
@@ -40,15 +41,16 @@ from classroom.judge import judge
 from twelve_lab.check.reply import as_card, as_text
 
 ANSWERING = Path(__file__).resolve().parent / "answering.py"
-# Bytes of one file and of all files of a submission. A notebook of the course has 300 kB.
+# Limits of a submission: bytes of a file, bytes of all files, number of files, nested folders. A
+# notebook of the course has 300 kB.
 LARGEST, LARGEST_SUM, MOST_FILES, DEEPEST = 5_000_000, 20_000_000, 200, 8
-# Bytes of one message of a kernel, messages that may wait, bytes of all messages.
+# Limits of a kernel: bytes of a message, number of queued messages, bytes of all messages.
 MESSAGE, WAITING, LONGEST = 8 << 20, 64, 32 << 20
 TAGS = (
     "div span section p br b i em strong small sub sup code pre ul ol li table caption thead tbody "
     "tr td th figure figcaption details summary img h1 h2 h3 h4 hr"
 ).split()
-# bleach would leave the text of a style sheet on the page.
+# bleach removes the tags of a style sheet but keeps its text.
 STYLE = re.compile(r"<style\b.*?</style>", re.DOTALL | re.IGNORECASE)
 ATTRIBUTES = "class alt colspan rowspan width height title".split()
 STYLES = (
@@ -58,7 +60,7 @@ STYLES = (
     "margin margin-left margin-right margin-top margin-bottom max-width min-width opacity padding "
     "text-align text-decoration vertical-align white-space width"
 ).split()
-# A value with any other function, such as url(), could make the browser of the teacher load it.
+# Any other function in a value, such as url(), could make the teacher's browser load an address.
 FUNCTION = re.compile(r"\brgba?\([\d\s.,%]*\)")
 
 
@@ -73,7 +75,7 @@ class Restore(NbGraderPreprocessor):
             resources: The resources of nbgrader.
 
         Raises:
-            ValueError: If the submission holds a link or something very large.
+            ValueError: If the submission contains a link or a very large file.
         """
         if unsafe := refused(Path(resources["metadata"]["path"])):
             raise ValueError(unsafe)
@@ -87,7 +89,7 @@ class Restore(NbGraderPreprocessor):
         path = Path(source) / f"{about['notebook']}.ipynb"
         ours = {cell.source for cell in nbformat.read(path, as_version=4).cells}
         seen = set()
-        # If a cell was copied, the last copy counts, as in nbgrader.
+        # If a student copied a cell, the last copy counts, as in nbgrader.
         for cell in reversed(nb.cells):
             theirs = cell.metadata.pop("nbgrader", None)
             cell.pop("attachments", None)
@@ -98,7 +100,7 @@ class Restore(NbGraderPreprocessor):
                 cell.metadata["nbgrader"] = NotebookNode(stored[name])
                 kind = stored[name]["cell_type"]
                 seen.add(name)
-            # Markdown of a student would be rendered where the teacher reads it: show it as text.
+            # Student Markdown would be rendered in the teacher's browser: show it as plain text.
             if kind != "code" and cell.source not in ours:
                 longest = max((len(run) for run in re.findall("`+", cell.source)), default=0)
                 fence = "`" * max(3, longest + 1)
@@ -111,7 +113,7 @@ class Restore(NbGraderPreprocessor):
 
 
 def _metadata(cell: Any, notebook: Any) -> dict[str, Any]:
-    """Return nbgrader's metadata of a cell, from the gradebook."""
+    """Return nbgrader's metadata of a cell, based on the gradebook."""
     points = {grade.name: grade.max_score for grade in notebook.grade_cells}
     metadata = {
         "schema_version": 3,
@@ -127,7 +129,7 @@ def _metadata(cell: Any, notebook: Any) -> dict[str, Any]:
 
 
 class SandboxedKernel(AsyncKernelManager):
-    """A kernel in a sandbox, reached through Unix sockets in the shared folder.
+    """A kernel in a sandbox, connected through Unix sockets in the shared folder.
 
     Args:
         box: The sandbox.
@@ -135,7 +137,7 @@ class SandboxedKernel(AsyncKernelManager):
 
     def __init__(self, box: sandbox.Sandbox) -> None:
         context = zmq.asyncio.Context()
-        # A kernel that prints too much is disconnected, and fills no memory here.
+        # A kernel that prints too much is disconnected before it fills our memory.
         context.setsockopt(zmq.MAXMSGSIZE, MESSAGE)
         context.setsockopt(zmq.RCVHWM, WAITING)
         super().__init__(
@@ -145,11 +147,11 @@ class SandboxedKernel(AsyncKernelManager):
             connection_file=str(box.shared / "kernel.json"),
         )
         self.box = box
-        # A signal would reach bubblewrap too, and end the sandbox.
+        # A signal would also reach bubblewrap and end the sandbox.
         self.kernel_spec.interrupt_mode = "message"
 
     def write_connection_file(self, **settings: Any) -> None:
-        """Write the connection file so that the user of the sandbox can read it."""
+        """Write the connection file, and let the sandbox user own it."""
         super().write_connection_file(**settings)
         if self.box.user is not None:
             os.chown(self.connection_file, self.box.user, self.box.user)
@@ -158,31 +160,31 @@ class SandboxedKernel(AsyncKernelManager):
         """Return the command that starts the kernel.
 
         Args:
-            extra_arguments: For the kernel.
+            extra_arguments: Additional arguments for the kernel.
         """
         kernel = [sys.executable, "-P", "-m", "ipykernel", "-f", self.connection_file]
         return self.box.command([*kernel, *(extra_arguments or [])])
 
 
 class Grade(Execute):
-    """Run a notebook in a sandbox, and judge its checks here."""
+    """Run a notebook in a sandbox, and judge its checks outside the sandbox."""
 
     sandbox = Bool(
         True, help="Run answers in a sandbox. Without it, they may do whatever your account may."
     ).tag(config=True)
     total = Integer(300, help="Seconds for all cells of a notebook.").tag(config=True)
-    # On a busy machine, output arrives late: four seconds were too few.
+    # On a busy machine, output arrives late: nbclient's default of four seconds is too short.
     iopub_timeout = Integer(30, help=Execute.iopub_timeout.help).tag(config=True)
 
     def preprocess(self, nb: NotebookNode, resources: Any) -> tuple[NotebookNode, Any]:
         """Run every cell, and store its outputs and verdicts.
 
         Args:
-            nb: With the teacher's checks.
+            nb: The notebook, with the teacher's checks.
             resources: The resources of nbgrader.
 
         Raises:
-            RuntimeError: If this machine runs no sandbox, or no kernel starts in it.
+            RuntimeError: If this machine cannot run a sandbox, or the kernel does not start.
         """
         run = nbformat.from_dict(nb)
         checks = {i: asked for i, cell in enumerate(nb.cells) if (asked := asked_in(cell))}
@@ -231,19 +233,19 @@ class Grade(Execute):
         if not self._ended:
             try:
                 return super().preprocess_cell(cell, resources, index)
-            except Exception as error:  # a student may have taken over the kernel
+            except Exception as error:  # a student's code may do anything to the kernel
                 self.log.warning("Cell %s ended the notebook: %.200r", index + 1, error)
                 self._ended = True
         return cell, resources
 
     async def _async_check_alive(self) -> None:
-        """Stop waiting for a kernel that was given up."""
+        """Stop waiting for a kernel that was abandoned."""
         if self.kc is None:
             raise DeadKernelError("given up")
         await super()._async_check_alive()
 
     def process_message(self, msg: dict[str, Any], cell: NotebookNode, cell_index: int) -> Any:
-        """Read a message of the kernel, unless the kernel prints too much.
+        """Process a message from the kernel, unless the kernel has printed too much.
 
         Args:
             msg: The message.
@@ -259,7 +261,7 @@ class Grade(Execute):
         return super().process_message(msg, cell, cell_index)
 
     def _judged(self, id: str, outputs: list[NotebookNode]) -> list[NotebookNode]:
-        """Replace the reported numbers by a verdict."""
+        """Replace the reported results with a verdict."""
         reported = [
             output.data[KIND]
             for output in outputs
@@ -287,13 +289,13 @@ class Grade(Execute):
 
 
 def asked_in(cell: NotebookNode) -> tuple[str, str] | None:
-    """Read a check of the course. nbgrader runs any other graded cell as it is.
+    """Parse a check of the course. nbgrader runs any other graded cell unchanged.
 
     Args:
         cell: Any cell.
 
     Returns:
-        The exercise, and the source of the checked expression.
+        The id of the exercise and the source of the checked expression, or None.
     """
     if cell.cell_type != "code" or not cell.metadata.get("nbgrader", {}).get("grade"):
         return None
@@ -304,7 +306,7 @@ def asked_in(cell: NotebookNode) -> tuple[str, str] | None:
 
 
 def cleaned(outputs: list[NotebookNode]) -> Iterator[NotebookNode]:
-    """Remove everything from outputs that could act on the page of a teacher.
+    """Sanitise outputs before they are shown on a teacher's page.
 
     Args:
         outputs: The outputs of a student's kernel.
@@ -335,7 +337,7 @@ def cleaned(outputs: list[NotebookNode]) -> Iterator[NotebookNode]:
 
 
 def _allowed(tag: str, name: str, value: str) -> bool:
-    """Tell whether an attribute may stay: it must not make a browser load an address."""
+    """Return whether an attribute is safe: it must not make a browser load an address."""
     if name == "src":
         return tag == "img" and value.startswith("data:image/")
     if name == "style":
@@ -348,7 +350,7 @@ def _error(message: str) -> NotebookNode:
 
 
 def refused(folder: Path) -> str:
-    """Say why the submission in a folder is not read; "" if it is read.
+    """Return why the submission in a folder is rejected, or "" if it is accepted.
 
     Args:
         folder: The folder of one student's assignment.
@@ -362,7 +364,7 @@ def refused(folder: Path) -> str:
 
 
 def parsed(source: str) -> list[ast.stmt]:
-    """Parse the statements of a cell; an empty list if it is not Python.
+    """Parse the statements of a cell; return an empty list if it is not valid Python.
 
     Args:
         source: The code of the cell.
@@ -374,18 +376,18 @@ def parsed(source: str) -> list[ast.stmt]:
 
 
 class Collect(ExchangeCollect):
-    """Collect submissions from a folder into which every student may write.
+    """Collect submissions from a folder to which every student can write.
 
-    A link is refused: the teacher would follow it to files that no student may read.
+    Links are rejected: the teacher could follow them to files that students cannot read.
     """
 
     def init_src(self) -> None:
-        """Find the submissions, and skip those that are not what their names say."""
+        """Find the submissions, and skip those whose names are invalid."""
         super().init_src()
         self.src_records = [record for record in self.src_records if record["username"]]
 
     def _path_to_record(self, path: str) -> dict[str, Any]:
-        """Read the name of a submission. An invalid one gets the user name ""."""
+        """Parse the name of a submission. An invalid submission gets the user name ""."""
         try:
             record = super()._path_to_record(path)
             about = os.lstat(path)
@@ -393,7 +395,7 @@ class Collect(ExchangeCollect):
                 raise ValueError("it is no folder")
             if record["username"] != pwd.getpwuid(about.st_uid).pw_name:
                 raise ValueError("it belongs to another account than its name says")
-        # Students choose these names: an error in one must not stop the collection of the others.
+        # Students choose these names: an invalid one must not stop the collection of the others.
         except Exception as error:
             self.log.error("Not collected: %r: %s", path, error)
             return {
@@ -404,12 +406,12 @@ class Collect(ExchangeCollect):
         return record
 
     def do_copy(self, src: str, dest: str, log: Any = None) -> None:
-        """Copy a submission. If it is refused, the others are still collected.
+        """Copy a submission. If it is rejected, the others are still collected.
 
         Args:
-            src: The submission, which its student may still change.
-            dest: Its folder in the course.
-            log: The logger of nbgrader.
+            src: The submission, which the student may still change.
+            dest: The destination in the course.
+            log: nbgrader's logger.
         """
         try:
             copy_submission(Path(src), Path(dest), os.stat(src).st_uid)
@@ -419,9 +421,9 @@ class Collect(ExchangeCollect):
 
 
 def copy_submission(source: Path, target: Path, owner: int) -> None:
-    """Copy the files of a student, and refuse links, files of others and too much data.
+    """Copy a student's files, and reject links, files of other users and too much data.
 
-    Each file is opened first and checked then, so that no link can replace it in between.
+    Each file is opened before it is checked, so it cannot be swapped for a link in between.
 
     Args:
         source: The submitted folder.
@@ -429,7 +431,7 @@ def copy_submission(source: Path, target: Path, owner: int) -> None:
         owner: The user ID of the student.
 
     Raises:
-        ValueError: If the submission is refused.
+        ValueError: If the submission is rejected.
     """
     target.mkdir(parents=True)
     size = files = 0

@@ -1,7 +1,7 @@
-"""Judges the numbers that an answer computed, in a process that runs no code of a student.
+"""Judges the results of an answer in a process that does not run a student's code.
 
-The numbers come from a kernel that the student controls: they are read as bytes, and compared with
-the cases, the checker and the right answers of the teacher.
+The results come from a kernel that the student controls. They are decoded from bytes, and compared
+using the teacher's cases, checker and right answers.
 """
 
 import base64
@@ -24,11 +24,11 @@ DTYPES = "float64 float32 float16 bfloat16 int64 int32 int16 int8 uint8 bool".sp
 
 
 def judge(id: str, reported: Any) -> Verdict:
-    """Judge an answer by the numbers that its kernel reported.
+    """Judge an answer by the results that its kernel reported.
 
     Args:
-        id: The exercise.
-        reported: Anything, as the kernel may report anything.
+        id: Id of the exercise.
+        reported: The report, which is not trusted and may be any value.
     """
     asked = exercise(id)
     try:
@@ -38,7 +38,7 @@ def judge(id: str, reported: Any) -> Verdict:
         if isinstance(asked, Question):
             return _judge_prediction(asked, _read_plain(reported["given"]), text["note"])
         return _judge_task(asked, reported["calls"], text["note"])
-    except Exception as error:  # it claims to be right, and cannot even be read
+    except Exception as error:  # the report claims to be right, but is malformed
         message = f"What your code handed over cannot be read ({type(error).__name__})."
         return Verdict(False, "call", None, message)
 
@@ -65,16 +65,16 @@ def _judge_task(task: Task, calls: Any, note: str) -> Verdict:
 
 
 def _read_attempts(attempts: list[Attempt], reported: Any) -> Iterator[Attempt]:
-    """Read the results of an answer, case by case. The cases are those of the teacher."""
+    """Decode the results of an answer case by case, using the teacher's cases."""
     for ours, theirs in zip(attempts, reported, strict=True):
         if theirs["returned"] is not True or theirs["case"] != ours.case:
             raise ValueError(f'the case "{ours.case}" has no answer')
         parts = [None if part is None else _read_tensor(part) for part in theirs["answer"]]
-        # A layer, or anything else that is no tensor, is judged by its values alone.
+        # A layer, or anything else that is not a tensor, is judged only by its values.
         answer = ours.answer if parts == [None] else parts[0]
         used = list(ours.given)
         if theirs["changed"] is not None:
-            used[theirs["changed"]] = torch.tensor(torch.nan)  # equals nothing
+            used[theirs["changed"]] = torch.tensor(torch.nan)  # NaN differs from any argument
         values = tuple(_read_tensor(value).detach() for value in theirs["values"])
         gradients = tuple(None if g is None else _read_tensor(g) for g in theirs["gradients"])
         yield Attempt(

@@ -1,6 +1,6 @@
-"""Settings of JupyterHub for a class on one machine; `make hub` starts it with them.
+"""JupyterHub configuration for a class on one machine, used by `make hub`.
 
-Environment variables hold the settings that differ from class to class.
+Settings that differ between classes come from environment variables.
 """
 
 import grp
@@ -13,12 +13,12 @@ sys.path.append(str(CODE.parent))
 from classroom.accounts import STUDENTS, TEACHERS  # noqa: E402
 from classroom.spawner import ClassroomSpawner  # noqa: E402
 
-c = get_config()  # noqa: F821 (JupyterHub puts it there)
+c = get_config()  # noqa: F821 (defined by JupyterHub)
 
 CLASS = Path(os.environ["TWELVE_CLASS"])
 ADDRESS = os.environ.get("TWELVE_HUB_ADDRESS", "127.0.0.1")
 PORT = int(os.environ.get("TWELVE_HUB_PORT", "8000"))
-OWN = CLASS / "hub"  # for root alone
+OWN = CLASS / "hub"  # accessible only to root
 
 # The next two ports belong to the hub and to the API of its proxy; both listen on loopback only.
 c.JupyterHub.bind_url = f"http://{ADDRESS}:{PORT}"
@@ -29,13 +29,13 @@ c.ConfigurableHTTPProxy.command = [
     str(CODE / "node_modules/configurable-http-proxy/bin/configurable-http-proxy"),
 ]
 
-# State that the next start reads.
+# State that is kept between restarts.
 c.JupyterHub.db_url = f"sqlite:///{OWN}/jupyterhub.sqlite"
 c.JupyterHub.cookie_secret_file = str(OWN / "cookie_secret")
 c.JupyterHub.pid_file = str(OWN / "hub.pid")
 c.ConfigurableHTTPProxy.pid_file = str(OWN / "proxy.pid")
 
-# The accounts of a class may log in, with the passwords of the machine (PAM).
+# Accounts of a class log in with their system passwords (PAM).
 c.LocalAuthenticator.allowed_groups = {STUDENTS, TEACHERS}
 c.LocalAuthenticator.admin_groups = {TEACHERS}
 if os.environ.get("TWELVE_HUB_NO_PASSWORDS"):
@@ -51,7 +51,7 @@ c.JupyterHub.spawner_class = ClassroomSpawner
 c.Spawner.cmd = [sys.executable, "-P", "-m", "jupyterhub.singleuser"]
 c.Spawner.mem_limit = os.environ.get("TWELVE_HUB_MEMORY", "2G")
 c.Spawner.default_url = "/lab"
-# Thirty servers that start in the same minute slow each other down.
+# Thirty servers that start in the same minute slow one another down.
 c.Spawner.start_timeout = c.Spawner.http_timeout = 180
 c.Spawner.args = ["--ServerApp.log_level=ERROR", "--LabApp.log_level=ERROR"]
 c.Spawner.environment = {
@@ -59,6 +59,6 @@ c.Spawner.environment = {
     "JUPYTER_CONFIG_PATH": str(CODE / "config"),
     "TWELVE_EXCHANGE": str(CLASS / "exchange"),
     "TWELVE_DEVICE": "cpu",
-    # Tensors this small gain nothing from a second thread, and a class has many kernels.
+    # Tensors this small do not benefit from a second thread, and a class has many kernels.
     "OMP_NUM_THREADS": "1",
 }

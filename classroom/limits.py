@@ -1,6 +1,6 @@
-"""Limits the memory of a group of processes, where the control groups of Linux can be written.
+"""Limits the memory of a group of processes, if Linux control groups are writable.
 
-Elsewhere, as in most containers, `open_group` returns None, and a limit holds for each process.
+Otherwise, as in most containers, `open_group` returns None, and limits apply to each process.
 """
 
 import contextlib
@@ -10,19 +10,19 @@ import time
 from pathlib import Path
 
 GROUPS = Path("/sys/fs/cgroup")
-# Processes and threads of one account: a fork bomb ends with an error.
+# Limit of processes and threads of an account, which stops a fork bomb.
 PROCESSES = 512
 
 
 def memory_groups(groups: Path = GROUPS) -> tuple[Path, str] | None:
-    """Find where the memory of a group of processes can be limited.
+    """Find the control groups that can limit the memory of a group of processes.
 
     Args:
-        groups: Where the control groups are mounted.
+        groups: Mount point of the control groups.
 
     Returns:
-        Our folder, which is made, and the name of the file that takes the limit. None if there are
-        no control groups, or they cannot be written.
+        Our folder, created if missing, and the name of the file that sets the limit. None if there
+        are no control groups, or they are not writable.
     """
     try:
         if (groups / "memory").is_dir():  # version 1
@@ -35,19 +35,20 @@ def memory_groups(groups: Path = GROUPS) -> tuple[Path, str] | None:
             (ours / "cgroup.subtree_control").write_text("+memory")
     except OSError:
         return None
-    # An account finds the folder that root made.
+    # For another account, the folder may exist but belong to root.
     return (ours, limit) if os.access(ours, os.W_OK) else None
 
 
 def open_group(name: str, memory: int) -> Path | None:
-    """Make a group whose processes may use so much memory together.
+    """Create a group of processes with a joint memory limit.
 
     Args:
         name: The name of the group.
-        memory: In bytes.
+        memory: Limit in bytes.
 
     Returns:
-        Its folder: a process joins by writing its PID to `cgroup.procs`. None without groups.
+        Folder of the group: a process joins by writing its PID to `cgroup.procs`. None if control
+        groups are not available.
     """
     groups = memory_groups()
     if not groups:
@@ -60,7 +61,7 @@ def open_group(name: str, memory: int) -> Path | None:
 
 
 def close_group(group: Path) -> None:
-    """End every process of a group, and remove the group."""
+    """Kill every process of a group, and remove the group."""
     for _ in range(20):
         with contextlib.suppress(FileNotFoundError):
             for pid in (group / "cgroup.procs").read_text().split():
@@ -70,4 +71,4 @@ def close_group(group: Path) -> None:
             group.rmdir()
         if not group.exists():
             return
-        time.sleep(0.1)  # until they have ended
+        time.sleep(0.1)  # wait until the processes have ended

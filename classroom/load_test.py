@@ -1,10 +1,10 @@
-"""Plays a whole class on a hub of its own, and measures what it costs.
+"""Simulates a whole class on a separate hub, and measures time and memory.
 
 Usage: sudo make hub-test [STUDENTS=30] [HUB=/opt/twelve]
 
-Students with temporary accounts log in, fetch a lesson, run it, answer right, wrong or not at all,
-and submit. The teacher collects and grades. Then the hub is killed, and started again. The exit
-status is 1 if a mark is wrong or an answer is lost. It prints what docs/teaching.md shows.
+Students with temporary accounts log in, fetch a lesson, run it, give right, wrong or no answers,
+and submit. The teacher collects and grades. Then the hub is killed and restarted. The exit status
+is 1 if a mark is wrong or an answer is lost. docs/teaching.md shows the output.
 """
 
 import argparse
@@ -37,11 +37,11 @@ ROOT = Path(__file__).resolve().parent.parent
 PORT, ADDRESS = 18000, "http://127.0.0.1:18000"
 PREFIX, TEACHER = "twelveload", "twelveload-teacher"
 COURSE, LESSON = "twelve", "04_attention"
-# A third of the students answers right, a third makes this mistake, and a third does not answer.
+# A third of the students gives right answers, a third makes this mistake, a third gives none.
 WRONG = {"04-key-zeroed": "weights_of_dog = [1.0, 0.0]"}
-# Seconds between two students who log in.
+# Seconds between the logins of two students.
 ARRIVE = 1.5
-# The measurements of each student: row of the table, unit, digits after the point.
+# Measurements of each student: name of the row, unit, and number of decimals.
 MEASURED = (
     ("password accepted", "s", 2),
     ("own server ready", "s", 1),
@@ -56,7 +56,7 @@ Answers = dict[str, str]  # sources of the answer cells, by exercise
 
 
 def answer_cells(notebook: Path) -> Answers:
-    """Read the answer cells of a notebook, without the markers of nbgrader."""
+    """Read the answer cells of a notebook, without nbgrader's markers."""
     answers = {}
     for cell in json.loads(notebook.read_bytes())["cells"]:
         metadata = cell["metadata"].get("nbgrader", {})
@@ -68,7 +68,7 @@ def answer_cells(notebook: Path) -> Answers:
 
 
 def processes(account: str, program: str = "") -> list[psutil.Process]:
-    """List the processes of an account that run a program."""
+    """List the processes of an account whose command line contains a program."""
     listed = psutil.process_iter(["username", "cmdline"])
     return [
         process
@@ -79,7 +79,7 @@ def processes(account: str, program: str = "") -> list[psutil.Process]:
 
 @dataclass
 class Student:
-    """A student with a browser."""
+    """A simulated student with a browser."""
 
     name: str
     number: int
@@ -100,7 +100,7 @@ class Student:
         self.measured[row] = time.monotonic() - begin
 
     def arrive(self) -> None:
-        """Log in, and wait for the server."""
+        """Log in, and wait for the student's server."""
         time.sleep(self.number * ARRIVE)
         with self.timed("password accepted"):
             self.browser.log_in(self.password)
@@ -128,7 +128,7 @@ class Student:
                     cell["outputs"] = self.kernel.run(cell["source"])
 
     def answer(self) -> None:
-        """Write the answers, and run them and their checks."""
+        """Fill in the answers, and run them and their checks."""
         for cell in self.notebook["cells"]:
             name = cell["metadata"].get("nbgrader", {}).get("grade_id", "")
             id, _, role = name.rpartition("-")
@@ -138,7 +138,7 @@ class Student:
                 cell["outputs"] = self.kernel.run(cell["source"])
 
     def save(self) -> None:
-        """Save, and remember the bytes on the disk."""
+        """Save the notebook, and remember the bytes on disk."""
         self.browser.save(self.path, self.notebook)
         self.saved = self.browser.file(self.path)
 
@@ -148,7 +148,7 @@ class Student:
             self.press("submit", "submitted")
 
     def press(self, action: str, status: str) -> dict[str, Any]:
-        """Press a button in the list of assignments, and return the new state of the lesson."""
+        """Press a button in the assignment list, and return the new state of the lesson."""
         path = f"assignments/{action}"
         reply = self.browser.ask("POST", path, course_id=COURSE, assignment_id=LESSON)
         for lesson in reply["value"] if reply["success"] else ():
@@ -157,22 +157,22 @@ class Student:
         raise RefusedError(f"{action}: {reply}")
 
     def measure_memory(self) -> None:
-        """Measure server and kernel in MiB; a shared page counts by its share (PSS)."""
+        """Measure the memory of server and kernel in MiB, as proportional set size (PSS)."""
         for name, program in (("server", "singleuser"), ("kernel", "ipykernel")):
             self.measured[f"memory of a {name}"] = mebibytes(processes(self.name, program))
 
 
 def mebibytes(of: Iterable[psutil.Process]) -> float:
-    """Add up the memory of processes."""
+    """Return the total memory of processes in MiB."""
     return sum(process.memory_full_info().pss for process in of) / 2**20
 
 
 class Room:
-    """A hub of its own with temporary accounts.
+    """A separate hub with temporary accounts.
 
     Args:
-        hub: The folder of the installation.
-        count: The number of students.
+        hub: Folder of the installation.
+        count: Number of students.
     """
 
     def __init__(self, hub: Path, count: int) -> None:
@@ -198,7 +198,7 @@ class Room:
             raise ChildProcessError(f"the hub did not start: {log[-2000:]}")
 
     def fill(self, right: Answers) -> None:
-        """Give every student a browser, and decide what they answer."""
+        """Create the students, each with a browser and a set of answers."""
         kinds = [right, right | WRONG, {}]
         with (self.folder / accounts.PASSWORDS).open(newline="") as file:
             passwords = {row["account"]: row["password"] for row in csv.DictReader(file)}
@@ -209,10 +209,10 @@ class Room:
             self.students.append(Student(name, number, password, browser, written=written))
 
     def everyone(self, step: Callable[[Student], None]) -> None:
-        """Let all students do a step at the same time.
+        """Run a step for all students at the same time.
 
         Args:
-            step: What each student does.
+            step: Function to call with each student.
 
         Raises:
             Exception: The error of the first student whose step failed.
@@ -221,10 +221,10 @@ class Room:
             list(pool.map(step, self.students))
 
     def teacher(self, *words: str) -> float:
-        """Run a module as the teacher, in the course; return the seconds it took.
+        """Run a module as the teacher in the course folder, and return the seconds taken.
 
         Raises:
-            ChildProcessError: With its output, if it fails.
+            ChildProcessError: If the module fails; the message contains its error output.
         """
         begin, account = time.monotonic(), pwd.getpwnam(TEACHER)
         python = self.hub / ".venv/bin/python"
@@ -245,27 +245,27 @@ class Room:
         return time.monotonic() - begin
 
     def release(self) -> Answers:
-        """Write and release the course; return the right answers."""
+        """Write the course, release the lesson, and return the right answers."""
         self.teacher("tools.write_course", str(self.course))
         for command in ("generate_assignment", "release_assignment"):
             self.teacher("nbgrader", command, LESSON)
         return answer_cells(self.course / "source" / LESSON / f"{LESSON}.ipynb")
 
     def grade(self) -> float:
-        """Collect and grade; return the seconds of grading."""
+        """Collect and grade, and return the seconds of grading."""
         self.teacher("nbgrader", "collect", LESSON)
         seconds = self.teacher("nbgrader", "autograde", LESSON)
         self.teacher("nbgrader", "export")
         return seconds
 
     def check_homes(self) -> None:
-        """Check that every home holds what its student saved last."""
+        """Check that every home contains the notebook that the student saved last."""
         for student in self.students:
             home = self.folder / "home" / student.name
             assert (home / student.path).read_bytes() == student.saved, f"{home}: work is lost"
 
     def check_marks(self, right: Answers) -> None:
-        """Check that all work was collected as it was saved, and that the marks are right."""
+        """Check that submissions equal the saved notebooks, and that the marks are right."""
         self.check_homes()
         with (self.course / "grades.csv").open(newline="") as file:
             rows = [row for row in csv.DictReader(file) if row["assignment"] == LESSON]
@@ -277,7 +277,7 @@ class Room:
             assert scores[student.name] == expected, f"{student.name}: {scores} not {expected}"
 
     def hub_processes(self) -> list[psutil.Process]:
-        """List the hub and its proxy, by their working folder."""
+        """List the processes of the hub and its proxy, found by their working directory."""
         listed = psutil.process_iter(["cwd"])
         return [process for process in listed if process.info["cwd"] == f"{self.folder}/hub"]
 
@@ -287,7 +287,7 @@ class Room:
         self.start.wait(120)
 
     def remove(self) -> None:
-        """End the processes that are left, and remove the accounts."""
+        """Kill the remaining processes, and remove the accounts."""
         left = [p for name in accounts.members(self.folder) for p in processes(name)]
         for process in self.hub_processes() + left:
             with contextlib.suppress(psutil.Error):
@@ -297,7 +297,7 @@ class Room:
 
 
 def hold_lesson(room: Room) -> str:
-    """Hold a lesson, from the first login to the marks; return a table of measurements.
+    """Run a lesson from the first login to the marks, and format the measurements.
 
     Raises:
         AssertionError: If a mark is wrong, or an answer is lost.
@@ -338,7 +338,7 @@ def hold_lesson(room: Room) -> str:
 
 
 def kill_hub(room: Room) -> str:
-    """Kill the hub while every kernel works, start it again, and say what happened."""
+    """Kill the hub while every kernel is busy, restart it, and report the outcome."""
 
     def go_on(student: Student) -> None:
         try:

@@ -1,8 +1,8 @@
-"""Runs one program in a sandbox made by bubblewrap (the package bubblewrap of Debian and Ubuntu).
+"""Runs a program in a bubblewrap sandbox (Debian and Ubuntu package: bubblewrap).
 
-The program sees the system and the course read-only, a home of its own in memory, the folder that
-it shares with its starter, no other process and no network. bubblewrap starts a first process of
-its own in a PID namespace. All processes of the program end with it, whatever they do.
+The program can read the system and the course. It has its own home directory in memory and a folder
+shared with the caller. It has no network and cannot see other processes. bubblewrap starts an init
+process in a PID namespace: when this process ends, all processes of the program end.
 """
 
 import os
@@ -18,17 +18,17 @@ from pathlib import Path
 from classroom import limits
 
 HOME = "/home/student"
-# Root hands each sandbox to a user ID without an account, so that the processes and files of one
-# student never count against another. Debian reserves these IDs for programs.
+# Root runs each sandbox under a user ID without an account, so the processes and files of a student
+# never count against another student's limits. Debian reserves these IDs for programs.
 FIRST_ID, IDS = 61_184, 4_000
 SYSTEM = (
     "/usr", "/bin", "/lib", "/lib64", "/sbin", "/etc/ld.so.cache", "/etc/localtime", "/etc/fonts",
 )  # fmt: skip
 DEVICES = ("/dev/null", "/dev/zero", "/dev/random", "/dev/urandom")
 MEMORY = 4 << 30
-# All files of the home, and all files of /tmp.
+# Limit of all files in the home directory, and of all files in /tmp.
 DISK = 64 << 20
-# Threads count as processes, and a kernel has about ten.
+# Threads count as processes; a kernel has about ten.
 LIMITS = [f"--as={MEMORY}", "--nproc=64", f"--fsize={DISK}", "--core=0"]
 ENVIRONMENT = {
     "HOME": HOME,
@@ -41,9 +41,9 @@ ENVIRONMENT = {
     "TWELVE_DEVICE": "cpu",
     "TWELVE_PROGRESS": "",
 }
-# If memory runs out, Linux ends this process first. $0 is the memory group, or empty.
+# If memory runs out, Linux kills this process first. $0 is the memory group, or empty.
 OUTSIDE = 'echo 1000 > /proc/self/oom_score_adj; [ -z "$0" ] || echo $$ > "$0/cgroup.procs"'
-# $0 is the submission. Nothing that the program writes reaches the terminal of the teacher.
+# $0 is the submission. The program's output never reaches the teacher's terminal.
 INSIDE = 'cp -R "$0/." . && exec "$@" > /dev/null 2>&1 < /dev/null'
 ADVICE = "install it (Debian, Ubuntu: sudo apt install bubblewrap)"
 
@@ -56,7 +56,7 @@ class Sandbox:
     """A sandbox for one program; use it as a context manager.
 
     Args:
-        submission: A folder whose files are copied into the home.
+        submission: Folder whose files are copied into the home directory.
     """
 
     def __init__(self, submission: Path) -> None:
@@ -64,12 +64,12 @@ class Sandbox:
         self.user = None if os.geteuid() else FIRST_ID + secrets.randbelow(IDS)
 
     def __enter__(self) -> "Sandbox":
-        """Make the folder that both sides see, and a memory group where Linux lets us."""
+        """Create the shared folder, and a memory group if possible."""
         self.folder = Path(tempfile.mkdtemp(prefix="grade"))
         self.shared, self._copy = self.folder / "shared", self.folder / "submission"
         self.shared.mkdir()
         shutil.copytree(self.submission, self._copy)
-        # Without its list of fonts, matplotlib searches the system for seconds.
+        # Without its font list, matplotlib spends seconds searching the system.
         fonts = self._copy / ".cache" / "matplotlib"
         fonts.mkdir(parents=True, exist_ok=True)
         cache = Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser() / "matplotlib"
@@ -83,11 +83,11 @@ class Sandbox:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End what the memory group still holds, and remove the folder."""
+        """Kill the remaining processes of the memory group, and remove the folder."""
         if self._group:
             limits.close_group(self._group)
-        # The program may have removed permissions or created links. Neither command follows a link,
-        # which shutil.rmtree and tempfile do on a Python without the fix of CVE-2023-6597.
+        # The program may have removed permissions or created links. These commands do not follow
+        # links; shutil.rmtree and tempfile do so on a Python without the fix for CVE-2023-6597.
         subprocess.run(["chmod", "-R", "u+rwX", self.folder], stderr=subprocess.DEVNULL)
         subprocess.run(["rm", "-rf", "--one-file-system", self.folder], check=False)
 
@@ -104,14 +104,14 @@ class Sandbox:
         parents -= {"/", "/tmp"}
         environment = ENVIRONMENT | {"PYTHONPATH": str(code)}
         words = [
-            # Variables of the teacher, such as tokens, are in no process that the program sees.
+            # The program must not see the teacher's environment variables, such as tokens.
             *("env", "-i", *(f"{name}={value}" for name, value in environment.items())),
             *("sh", "-c", f'{OUTSIDE}; exec "$@"', self._group or ""),
             *(self._outer() if self.user is None else ()),
             *("bwrap", "--die-with-parent", "--unshare-pid", "--unshare-net", "--unshare-ipc"),
             *("--unshare-uts", "--unshare-cgroup-try", "--proc", "/proc"),
             *(word for path in ("/tmp", HOME) for word in self._disk(path)),
-            # The default mode of these folders keeps other users out.
+            # By default, other users could not enter these folders.
             *(word for path in sorted(parents) for word in ("--perms", "0755", "--dir", path)),
             *(word for path in DEVICES for word in ("--dev-bind", path, path)),
             *(word for path in readable for word in ("--ro-bind-try", path, path)),
@@ -125,8 +125,8 @@ class Sandbox:
     def _outer() -> list[str]:
         """Add a second PID namespace around the first.
 
-        Without root, the program runs as the user of bubblewrap's first process, and could attach
-        a debugger to it. The first process of the outer namespace is out of its reach.
+        Without root, the program and bubblewrap's init process have the same user, so the program
+        could attach a debugger to it. The init process of the outer namespace is out of reach.
         """
         return ["bwrap", "--dev-bind", "/", "/", "--unshare-pid", "--die-with-parent"]
 
@@ -135,7 +135,7 @@ class Sandbox:
         return ["--perms", mode, "--size", str(DISK), "--tmpfs", path]
 
     def _become(self) -> list[str]:
-        """Give up root inside of the sandbox."""
+        """Drop root privileges inside the sandbox."""
         needed = ("CAP_SETUID", "CAP_SETGID", "CAP_SETPCAP")
         return [
             *(word for name in needed for word in ("--cap-add", name)),
@@ -146,10 +146,10 @@ class Sandbox:
 
 @cache
 def check() -> None:
-    """Check once that this machine can run a sandbox.
+    """Check that this machine can run a sandbox; the result is cached.
 
     Raises:
-        SandboxError: If it cannot, with the reason and what helps.
+        SandboxError: If it cannot; the message contains the reason and advice.
     """
     if not shutil.which("bwrap"):
         raise SandboxError(f"bwrap is not installed: {ADVICE}")

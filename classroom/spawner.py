@@ -1,4 +1,4 @@
-"""Starts the servers of a class as Unix accounts, each with a limit of memory."""
+"""Starts each server of a class under a Unix account, with a memory limit."""
 
 import asyncio
 import os
@@ -13,23 +13,23 @@ class ClassroomSpawner(LocalProcessSpawner):
     """A server under the Unix account of its owner, with `mem_limit` enforced."""
 
     def user_env(self, env):
-        """Tell the server where a student's progress is stored, and where a teacher's course is.
+        """Add the path of a student's progress file, or of a teacher's course.
 
         Args:
-            env: The variables so far.
+            env: The environment variables so far.
         """
         env = super().user_env(env)
         if self.user.admin:
             env["TWELVE_COURSE"] = f"{env['HOME']}/course"
         else:
-            # Each check stores its result there, whichever folder holds the notebook.
+            # Checks in all notebooks store their results in this file.
             env["TWELVE_PROGRESS"] = f"{env['HOME']}/progress.json"
             config = env["JUPYTER_CONFIG_PATH"]
             env["JUPYTER_CONFIG_PATH"] = f"{config}/student{os.pathsep}{config}"
         return env
 
     def make_preexec_fn(self, name):
-        """Limit the process, then switch to the account.
+        """Apply the resource limits, then switch to the account.
 
         Args:
             name: The name of the account.
@@ -48,10 +48,10 @@ class ClassroomSpawner(LocalProcessSpawner):
         return preexec
 
     async def stop(self, now=False):
-        """Stop the server, and every process that is left in its group.
+        """Stop the server, and kill the remaining processes in its group.
 
         Args:
-            now: Whether to kill it at once.
+            now: Whether to kill the server immediately.
         """
         await super().stop(now)
         if groups := limits.memory_groups():

@@ -2,8 +2,8 @@
 
 Usage: sudo make hub [STUDENTS=30] [CLASS=/srv/twelve] [HUB=/opt/twelve] [PORT=8000]
 
-HUB is the folder of the installation: root owns it, and everybody can read it. CLASS is the folder
-of the class: homes, passwords, the exchange of nbgrader, and the state of the hub.
+HUB is the folder of the installation, which root owns and everybody can read. CLASS is the folder
+of the class, with home directories, passwords, nbgrader's exchange, and the state of the hub.
 """
 
 import argparse
@@ -33,7 +33,7 @@ TAKEN = (
     "language-model.txt",
 )  # fmt: skip
 LEFT = shutil.ignore_patterns("__pycache__", "node_modules", "*.egg-info", "progress.json", ".*")
-# Links in the home of each student, because the notebooks link to these folders.
+# Folders that are linked in each home directory, because the notebooks link to them.
 LINKS = ("notebooks", "docs", "src")
 FITS = "import ensurepip, sys, venv; sys.exit(not (3, 11) <= sys.version_info < (3, 15))"
 
@@ -42,7 +42,7 @@ def hidden(path: Path) -> Path | None:
     """Return the first folder of a path that other accounts cannot enter, or None.
 
     Args:
-        path: A file or folder, which need not exist yet.
+        path: Path of a file or folder, which need not exist yet.
     """
     folders = [folder for folder in reversed([path, *path.parents]) if folder.exists()]
     return next((f for f in folders if not f.stat().st_mode & stat.S_IXOTH), None)
@@ -52,10 +52,10 @@ def python_for_all(named: str = "") -> str:
     """Find a Python that every account of this machine can run.
 
     Args:
-        named: The only candidate, if given.
+        named: The only candidate, if not empty.
 
     Raises:
-        ValueError: If there is none.
+        ValueError: If no Python is suitable.
     """
     closed = []
     candidates = ["python3", "/usr/local/bin/python3", "/usr/bin/python3"]
@@ -78,7 +78,7 @@ def python_for_all(named: str = "") -> str:
 
 
 def free(address: str, port: int) -> bool:
-    """Tell whether nobody listens on a port."""
+    """Return whether a port is free."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with contextlib.suppress(OSError), socket.create_server((address, port), family=family):
         return True
@@ -86,11 +86,11 @@ def free(address: str, port: int) -> bool:
 
 
 def problem(options: argparse.Namespace, root: bool) -> str | None:
-    """Return why the class cannot open, or None.
+    """Return why the class cannot start, or None.
 
     Args:
-        options: The command line.
-        root: Whether root runs it.
+        options: Options of the command line.
+        root: Whether the user is root.
     """
     if sys.platform != "linux":
         return "The accounts and limits of a class are those of Linux: run it there."
@@ -119,7 +119,7 @@ def problem(options: argparse.Namespace, root: bool) -> str | None:
         return f"This class is open already: kill {pid} closes it."
     wanted = [(options.address, port), ("127.0.0.1", port + 1), ("127.0.0.1", port + 2)]
     if alive(options.folder / "hub/proxy.pid", "configurable-http-proxy"):
-        wanted = wanted[1:2]  # a killed hub left its proxy, and the next hub replaces it
+        wanted = wanted[1:2]  # the proxy of a killed hub, which the next hub replaces
     for address, number in wanted:
         if not free(address, number):
             return (
@@ -135,11 +135,11 @@ def problem(options: argparse.Namespace, root: bool) -> str | None:
 
 
 def alive(file: Path, program: str) -> int:
-    """Return the PID from a file if that process runs, otherwise 0.
+    """Return the PID from a file if that process is running, otherwise 0.
 
     Args:
-        file: With the PID.
-        program: A part of its command line, because another process may have the PID now.
+        file: The PID file.
+        program: Part of the process's command line, because the PID may have been reused.
     """
     try:
         pid = int(file.read_text())
@@ -149,16 +149,16 @@ def alive(file: Path, program: str) -> int:
 
 
 def loopback(address: str) -> bool:
-    """Tell whether only this machine can reach an address."""
+    """Return whether an address can be reached only from this machine."""
     return address in ("localhost", "::1") or address.startswith("127.")
 
 
 def install(hub: Path, python: str = "") -> Path:
-    """Install or update the course for all accounts; only root can write there.
+    """Install or update the course for all accounts; only root can write to the folder.
 
     Args:
-        hub: The folder.
-        python: The Python to install with, if one is named.
+        hub: Folder of the installation.
+        python: Python to install with; found automatically if empty.
 
     Returns:
         The Python of the installation.
@@ -166,7 +166,7 @@ def install(hub: Path, python: str = "") -> Path:
     Raises:
         ValueError: If no Python is suitable.
         OSError: If the folder cannot be written.
-        subprocess.CalledProcessError: If a package cannot be installed; the installer says why.
+        subprocess.CalledProcessError: If a package cannot be installed; the installer prints why.
     """
     if hub != ROOT:
         hub.mkdir(parents=True, exist_ok=True)
@@ -177,8 +177,8 @@ def install(hub: Path, python: str = "") -> Path:
     subprocess.run(
         ["make", "--no-print-directory", "--silent", f"PYTHON={chosen}", ".venv/with-hub"], **quiet
     )
-    # Students cannot write bytecode there, so each kernel would compile every module again. A few
-    # files of PyTorch are for a newer Python, and fail.
+    # Students cannot write bytecode there, so each kernel would recompile every module. A few
+    # files of PyTorch need a newer Python and fail to compile.
     words = [".venv/bin/python", "-m", "compileall", "-qq", ".venv/lib", "src"]
     subprocess.run(words, **quiet | {"check": False})
     proxy = hub / "classroom"
@@ -192,7 +192,7 @@ def install(hub: Path, python: str = "") -> Path:
 
 
 def _copy(here: Path, there: Path) -> None:
-    """Synchronise a file or folder; installed packages in the target stay."""
+    """Synchronise a file or folder, but keep installed packages in the target."""
     if here.is_dir():
         names = {path.name for path in here.iterdir()}
         names -= LEFT(str(here), [*names])
@@ -210,21 +210,21 @@ def _copy(here: Path, there: Path) -> None:
 
 
 def prepare(folder: Path, hub: Path, students: int, prefix: str, teacher: str) -> list[str]:
-    """Make the folder of the class, and the missing accounts.
+    """Create the folder of the class, and the missing accounts.
 
     Args:
-        folder: The folder of the class.
-        hub: The folder of the installation.
-        students: The number of students.
-        prefix: The beginning of their names.
-        teacher: The name of the teacher's account.
+        folder: Folder of the class.
+        hub: Folder of the installation.
+        students: Number of students.
+        prefix: Prefix of the students' account names.
+        teacher: Name of the teacher's account.
 
     Returns:
         The names of the new accounts.
 
     Raises:
-        ValueError: If a name is taken or invalid, or a file has the name of a folder.
-        OSError: If something cannot be made.
+        ValueError: If a name is taken or invalid, or a path is a file instead of a folder.
+        OSError: If a folder or an account cannot be created.
     """
     for path, mode in ((folder, 0o755), (folder / "hub", 0o700), (folder / "home", 0o755)):
         path.mkdir(parents=True, exist_ok=True)
@@ -239,13 +239,13 @@ def prepare(folder: Path, hub: Path, students: int, prefix: str, teacher: str) -
 
 
 def _exchange(exchange: Path, teacher: pwd.struct_passwd) -> None:
-    """Make the folders that nbgrader would make, with modes that keep students apart.
+    """Create nbgrader's exchange folders, with permissions that separate the students.
 
-    The teacher owns some of them and could put links there: root changes only what it has just
-    made.
+    The teacher owns some of these folders and could put links there, so root changes only folders
+    that it has just created.
 
     Raises:
-        ValueError: If a link or a file has the name of a folder.
+        ValueError: If a path is a link or a file instead of a folder.
     """
     for path, mode in (
         (exchange, 0o1777),
@@ -273,12 +273,12 @@ def _exchange(exchange: Path, teacher: pwd.struct_passwd) -> None:
 def running(
     python: Path, folder: Path, environment: Mapping[str, str]
 ) -> Iterator[subprocess.Popen]:
-    """Run JupyterHub, and stop it at the end with all servers.
+    """Run JupyterHub; stop it and all servers on exit.
 
     Args:
         python: The Python of the installation.
         folder: The folder of the class.
-        environment: The variables for jupyterhub_config.py.
+        environment: Environment variables for jupyterhub_config.py.
     """
     classroom = python.parents[2] / "classroom"
     bin = f"{python.parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
@@ -287,7 +287,7 @@ def running(
         hub = subprocess.Popen(
             [python, "-m", "jupyterhub", "--config", classroom / "jupyterhub_config.py"],
             cwd=folder / "hub", stdin=subprocess.DEVNULL, stdout=log, stderr=log, umask=0o022,
-            # Ctrl-C reaches this process alone, which passes it on once.
+            # Ctrl-C must reach only this process, which forwards it once.
             start_new_session=True,
             env=left | {"PATH": bin, "TWELVE_CLASS": str(folder), **environment},
         )  # fmt: skip
@@ -296,18 +296,18 @@ def running(
     finally:
         if hub.poll() is None:
             hub.send_signal(signal.SIGTERM)
-        while hub.poll() is None:  # a second Ctrl-C does not interrupt the stop
+        while hub.poll() is None:  # ignore a second Ctrl-C during shutdown
             with contextlib.suppress(KeyboardInterrupt):
                 hub.wait()
 
 
 def ready(hub: subprocess.Popen, address: str, seconds: int = 60) -> bool:
-    """Wait until the hub answers; return False if it ends, or takes too long.
+    """Wait until the hub answers; return False if it exits or the time runs out.
 
     Args:
-        hub: Its process.
-        address: The URL of its page.
-        seconds: The longest time to wait.
+        hub: Process of the hub.
+        address: URL of the hub.
+        seconds: Timeout in seconds.
     """
     for _ in range(seconds * 4):
         if hub.poll() is not None:

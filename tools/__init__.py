@@ -2,5 +2,5 @@
 
 import sys
 
-# nbformat imports jsonschema, which would build a grammar for addresses in two seconds.
+# nbformat imports jsonschema, which would spend two seconds building a grammar for IRIs.
 sys.modules.setdefault("rfc3987_syntax", None)

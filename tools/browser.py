@@ -1,4 +1,4 @@
-"""A headless browser on this machine: it prints the pages and tests them."""
+"""A headless browser, which prints and tests the pages."""
 
 import os
 import shutil
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from playwright.sync_api import Browser, sync_playwright
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
-# Switch off background requests, and the browser's own sandbox, which does not work for root.
+# Disable background requests. As root, also disable the browser's sandbox, which does not work.
 ARGUMENTS = ["--disable-background-networking", "--disable-component-update", "--disable-sync"]
 AS_ROOT = ["--no-sandbox"]
 
@@ -17,17 +17,17 @@ def find() -> str | None:
     """Find Chromium or Chrome.
 
     Returns:
-        Its path, or None.
+        Path of the browser, or None.
     """
     return next(filter(None, map(shutil.which, NAMES)), None)
 
 
 @contextmanager
 def launched() -> Iterator[Browser]:
-    """Start the browser, and stop it at the end.
+    """Start the browser, and close it on exit.
 
     Raises:
-        FileNotFoundError: If there is none on this machine.
+        FileNotFoundError: If no browser is installed.
     """
     program = find()
     if program is None:

@@ -1,4 +1,4 @@
-"""The command line of the tools that write a file or a folder."""
+"""Command line shared by the tools that write a file or a folder."""
 
 import argparse
 import sys
@@ -10,9 +10,9 @@ def run(write: Callable[[Path], Iterable[str]], default: Path, about: str) -> in
     """Read a path from the command line, write there, and print the messages or the error.
 
     Args:
-        write: Writes the file or folder, and returns messages, line by line.
+        write: Writes the file or folder, and returns the lines of a message.
         default: The default path.
-        about: A description of the output, in one line.
+        about: One-line description of the tool.
 
     Returns:
         Exit status: 0, or 1 after an error.

@@ -1,9 +1,9 @@
-"""Film the live page for the README: teach the model, then break it by a single number.
+"""Record the live page for the README: train the model, then break it with a single number.
 
 Usage: python -m tools.film [FILE]
 
-FILE defaults to docs/live.gif. The format is GIF: GitHub lets
-readers pause a GIF, and pauses it for readers who prefer reduced motion.
+FILE defaults to docs/live.gif. The format is GIF because GitHub lets readers pause a GIF, and
+pauses it for readers who prefer reduced motion.
 """
 
 import io
@@ -20,10 +20,10 @@ from tools.command import run
 from twelve_lab.cli.commands import write_live
 
 FILM = Path("docs/live.gif")
-RATE, STEPS = 0.5, 20  # of learning
-# The number of fish that is dragged then, in steps of 0.2; a pixel is 0.01.
+RATE, STEPS = 0.5, 20  # learning rate and number of optimizer steps
+# The number of fish to drag afterwards, in steps of 0.2; a pixel is 0.01.
 NUMBER, DRAGS = ("src_embedding.weight", [3, 2]), 6
-WINDOW, SIZE = (1440, 890), (1020, 630)  # pixels of the page, and of the film
+WINDOW, SIZE = (1440, 890), (1020, 630)  # pixels of the page, and of the animation
 BEFORE, DURING, AFTER = 1500, 180, 2600  # milliseconds
 POINTER = ((0, 0), (0, 19), (5, 15), (8, 22), (11, 21), (8, 14), (14, 14))
 SAID = """() => [...document.querySelectorAll("p.sentence .answer, #stage .loss b")]
@@ -31,14 +31,14 @@ SAID = """() => [...document.querySelectorAll("p.sentence .answer, #stage .loss 
 
 
 def frames(tab: Page, page: Path) -> Iterator[tuple[Image.Image, list[str], int]]:
-    """Teach the model on the live page, then drag one number; take a screenshot after each step.
+    """Train the model on the live page, then drag a number; take a screenshot after each step.
 
     Args:
         tab: An empty tab.
         page: The live page.
 
     Yields:
-        The screenshot, the written words and the loss, and the duration in milliseconds.
+        The screenshot, the generated words and the loss, and the duration in milliseconds.
     """
     tab.emulate_media(color_scheme="light", reduced_motion="reduce")
     tab.set_viewport_size({"width": WINDOW[0], "height": WINDOW[1]})
@@ -63,7 +63,7 @@ def frames(tab: Page, page: Path) -> Iterator[tuple[Image.Image, list[str], int]
 
 
 def _shot(tab: Page, under: dict, duration: int) -> tuple[Image.Image, list[str], int]:
-    """Take a screenshot with a pointer over a box."""
+    """Take a screenshot, and draw a pointer over the middle of a box."""
     tab.evaluate("() => new Promise(done => setTimeout(() => requestAnimationFrame(done), 50))")
     image = Image.open(io.BytesIO(tab.screenshot())).convert("RGB")
     left, top = under["x"] + under["width"] / 2, under["y"] + under["height"] / 2
@@ -73,7 +73,7 @@ def _shot(tab: Page, under: dict, duration: int) -> tuple[Image.Image, list[str]
 
 
 def told(before: list[str], taught: list[str], after: list[str]) -> str:
-    """Describe the film by the written words and the loss at three moments."""
+    """Describe the animation by the generated words and the loss at three moments."""
     first, second, third = ("“{} {}” with a loss of {}".format(*moment) for moment in
                             (before, taught, after))  # fmt: skip
     return (
@@ -84,7 +84,7 @@ def told(before: list[str], taught: list[str], after: list[str]) -> str:
 
 
 def write(tab: Page, file: Path) -> None:
-    """Film the live page of the running example.
+    """Record the live page of the running example.
 
     Args:
         tab: An empty tab.
@@ -109,7 +109,7 @@ def write(tab: Page, file: Path) -> None:
 
 
 def main(file: Path) -> list[str]:
-    """Film the page in a browser of its own."""
+    """Record the page in a new browser."""
     with browser.launched() as running:
         write(running.new_page(), file)
     return [f"written: {file}"]

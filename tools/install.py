@@ -1,4 +1,4 @@
-"""Installs packages with uv, or with pip where uv cannot be had.
+"""Installs packages with uv, or with pip if uv is not available.
 
 Usage: .venv/bin/python tools/install.py -r requirements.txt    (or other arguments of pip install)
 """
@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[1]
 PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input"]
 FAILED = "The installation failed: docs/troubleshooting.md may help."
 WITHOUT_UV = "uv could not be had, so pip installs, which takes longer."
-# The options of pip that uv must get too: it reads neither pip's files nor pip's variables.
+# pip settings to pass to uv, which reads neither pip's configuration nor its variables.
 OPTIONS = {
     "find-links": "--find-links",
     "index-url": "--default-index",
@@ -24,7 +24,7 @@ OPTIONS = {
 
 
 def find_uv() -> str | None:
-    """Return the path of uv, which is installed beside this Python if need be; None without it."""
+    """Return the path of uv, installing it beside this Python if needed, or None on failure."""
     beside = shutil.which("uv", path=Path(sys.executable).parent)
     if beside is None and find_spec("pip") is not None:
         pins = (ROOT / "requirements.txt").read_text(encoding="utf-8").splitlines()
@@ -35,10 +35,10 @@ def find_uv() -> str | None:
 
 
 def settings(listed: str) -> list[str]:
-    """Translate the settings of pip.
+    """Translate pip's settings to options of uv.
 
     Args:
-        listed: What `pip config list` prints.
+        listed: Output of `pip config list`.
 
     Returns:
         Options for `uv pip install`.
@@ -48,7 +48,7 @@ def settings(listed: str) -> list[str]:
         name, _, value = line.partition("=")
         if option := OPTIONS.get(name.rpartition(".")[2]):
             options += [word for each in ast.literal_eval(value).split() for word in (option, each)]
-    # pip takes the best release of all indexes, uv by default that of the first.
+    # pip takes the best release from all indexes; by default, uv stops at the first index.
     return [*options, "--index-strategy=unsafe-best-match"] if "--index" in options else options
 
 
@@ -56,7 +56,7 @@ def main(words: Sequence[str]) -> int:
     """Install the packages.
 
     Args:
-        words: Arguments of `pip install` that uv knows too.
+        words: Arguments of `pip install` that uv also accepts.
 
     Returns:
         Exit status of uv or pip.
@@ -64,7 +64,7 @@ def main(words: Sequence[str]) -> int:
     if uv := find_uv():
         listed = subprocess.run([*PIP, "config", "list"], capture_output=True, text=True).stdout
         command = [uv, "pip", "install", "--python", sys.executable, *settings(listed)]
-        # Where nobody watches, its progress is a list of all packages.
+        # Without a terminal, uv would print a list of all packages as its progress.
         command += [] if sys.stderr.isatty() else ["--quiet"]
     else:
         print(WITHOUT_UV, file=sys.stderr)

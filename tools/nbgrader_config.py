@@ -1,24 +1,24 @@
-"""Settings of the course for nbgrader, which reads this file from its working directory.
+"""nbgrader configuration of the course; nbgrader reads this file from its working directory.
 
-You may change it: `make course` replaces this file only if it is unchanged.
+You may edit this file: `make course` replaces it only if you have not.
 """
 
 import os
 import sys
 
-c = get_config()  # noqa: F821 (nbgrader puts it there)
+c = get_config()  # noqa: F821 (defined by nbgrader)
 
 c.CourseDirectory.course_id = "twelve"
-# Replaces each solution, as in the notebooks.
+# Text that replaces each solution, as in the notebooks.
 c.ClearSolutions.code_stub = {"python": "# Your answer goes here."}
 
-# For a new gradebook, nbgrader calls alembic, which is installed beside its Python.
+# To create a gradebook, nbgrader runs alembic, which is installed beside its Python.
 os.environ["PATH"] = os.path.dirname(sys.executable) + os.pathsep + os.environ["PATH"]
 
-# `make course` writes the folder of the course's code here.
+# `make course` fills in the folder of the course's code.
 sys.path.append("CODE")
 
-# Tensors this small gain nothing from a second thread.
+# Tensors this small do not benefit from a second thread.
 os.environ["OMP_NUM_THREADS"] = "1"
 os.environ["TWELVE_DEVICE"] = "cpu"
 
@@ -40,12 +40,12 @@ c.Autograde.autograde_preprocessors = [
     "nbgrader.preprocessors.AssignLatePenalties",
     "nbgrader.preprocessors.CheckCellMetadata",
 ]
-# A submission may hold no links, and no file larger than this (kB).
+# A submission must not contain links or files larger than this (kB).
 c.ExchangeFactory.collect = "classroom.grading.Collect"
 c.CourseDirectory.max_file_size = 5000
 
-# Timeouts in seconds for one cell and for one notebook. An answer with an infinite loop is
-# interrupted, and the cells below it still count.
+# Timeouts in seconds per cell and per notebook. An answer with an infinite loop is interrupted, and
+# the cells below it still count.
 c.Grade.timeout = 120
 c.Grade.total = 300
 c.Grade.extra_arguments = [

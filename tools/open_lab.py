@@ -1,4 +1,4 @@
-"""Opens the first notebook in JupyterLab, or the notebook to continue with, and says what to do.
+"""Opens the first notebook in JupyterLab, or the one to continue with, and prints what to do.
 
 Usage: python -m tools.open_lab [more arguments of `jupyter lab`, such as --port 9000]
 """
@@ -10,8 +10,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 FIRST = "notebooks/00_start_here.ipynb"
-# Settings and style sheet: JupyterLab must not ask other machines for news or newer releases, nor
-# show the first line of a folded output.
+# Settings and style sheet: JupyterLab must not check for news or updates over the network, nor show
+# the first line of a collapsed output.
 SETTINGS = ROOT / "tools" / "jupyterlab"
 
 
@@ -32,7 +32,7 @@ def options(
     away = environment.get("CI") or environment.get("SSH_CONNECTION")
     screen = environment.get("DISPLAY") or environment.get("WAYLAND_DISPLAY")
     return [
-        # Jupyter logs about forty lines before the first page: they would bury the line that helps.
+        # Jupyter logs about forty lines at startup, which would bury our line of instructions.
         "--Application.log_level=ERROR",
         "--KernelManager.transport_encryption=auto",
         f"--ServerApp.root_dir={ROOT}",
@@ -49,8 +49,8 @@ def moved(asked: int, port: int) -> str | None:
     """Return a notice if another program uses the port.
 
     Args:
-        asked: The requested port; 0 for any.
-        port: The port that JupyterLab uses.
+        asked: Requested port; 0 means any port.
+        port: Port that JupyterLab uses.
     """
     return (
         f"Port {asked} is in use, so JupyterLab takes {port}." if asked not in (0, port) else None
@@ -58,17 +58,17 @@ def moved(asked: int, port: int) -> str | None:
 
 
 def resumed(folder: Path) -> tuple[str, str]:
-    """Find the notebook to continue with, and say why.
+    """Find the notebook to continue with, and summarise the progress.
 
     Args:
-        folder: The folder of the notebooks, which may also contain progress.json.
+        folder: Folder of the notebooks, which may contain progress.json.
 
     Returns:
-        Its path from the root of the project, and a sentence on the progress so far, or "".
+        Path of the notebook from the project root, and a sentence on the progress so far, or "".
     """
     if not (folder / "progress.json").exists():
         return FIRST, ""
-    # This loads the exercises and torch: do so only if the learner has progress.
+    # Import torch and the exercises only if the learner has made progress.
     from twelve_lab.check.progress import standing
     from twelve_lab.course import find_step
 
@@ -80,13 +80,13 @@ def resumed(folder: Path) -> tuple[str, str]:
 
 
 def next_step(opens: bool, address: str, notebook: str = FIRST, solved: str = "") -> str:
-    """Say in one line what to do next.
+    """Return a line that says what to do next.
 
     Args:
         opens: Whether a browser opens automatically.
-        address: The URL of the notebook, with the login token.
-        notebook: The notebook to open.
-        solved: A sentence on the progress so far.
+        address: URL of the notebook, with the login token.
+        notebook: Path of the notebook.
+        solved: Sentence on the progress so far.
     """
     number = Path(notebook).name[:2]
     opening = f"Notebook {number} opens in your browser:"
@@ -101,12 +101,12 @@ def main(arguments: Sequence[str]) -> int:
     """Start JupyterLab, and wait until it is stopped.
 
     Args:
-        arguments: More arguments of its command line.
+        arguments: Additional command-line arguments for JupyterLab.
 
     Returns:
         Exit status: 1 if JupyterLab is missing or cannot start.
     """
-    # These variables can shadow our kernel with the kernel of another Python of the same name.
+    # With these variables, a kernel of another Python could shadow ours, which has the same name.
     os.environ.pop("JUPYTER_PATH", None)
     os.environ["JUPYTER_PREFER_ENV_PATH"] = "1"
     # The kernels inherit this variable: the first answer creates progress.json there.
@@ -121,7 +121,7 @@ def main(arguments: Sequence[str]) -> int:
         )
         return 1
     if set(arguments) & {"-h", "--help", "--help-all", "--version"}:
-        LabApp.launch_instance(arguments)  # prints, and leaves
+        LabApp.launch_instance(arguments)  # prints and exits
     root = hasattr(os, "geteuid") and os.geteuid() == 0
     notebook, solved = resumed(ROOT / "notebooks")
     words = [*options(sys.platform, os.environ, root, notebook), *arguments]
@@ -136,9 +136,9 @@ def main(arguments: Sequence[str]) -> int:
         moved(asked, server.port),
         next_step(server.open_browser, server.public_url, notebook, solved),
     ]
-    # Callbacks run in order: the server listens by then.
+    # Callbacks run in order, so the server is listening by then.
     server.io_loop.add_callback(print, *filter(None, lines), sep="\n", flush=True)
-    # Otherwise the server prints seven lines about its address after ours.
+    # Otherwise the server prints seven more lines about its URL.
     server.identity_provider.token_generated = False
     server.start()
     return 0

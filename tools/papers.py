@@ -1,10 +1,10 @@
-"""The papers that the notebooks cite, and their URLs: the book links to them."""
+"""Papers cited in the notebooks, with the URLs that the book links to."""
 
 import re
 
 ARXIV = "https://arxiv.org/abs/"
 OPENAI = "https://cdn.openai.com/better-language-models"
-# Citation (authors or title) to URL.
+# URL to citations: authors and year, or title.
 PAPERS = {
     f"{ARXIV}1701.06538": "Shazeer et al. 2017",
     f"{ARXIV}1609.08144": "Wu et al. 2016",
@@ -58,7 +58,7 @@ _YEAR = re.compile(r"\\ (\d{4})")
 
 
 def linked(text: str) -> str:
-    """Link each paper that a text cites, as "He et al., 2015" or "He et al. (2015)".
+    """Link each citation in a text, such as "He et al., 2015" or "He et al. (2015)".
 
     Args:
         text: Markdown.

@@ -2,7 +2,7 @@
 
 Usage: python tools/run_notebooks.py notebooks/*.ipynb
 
-Tags and folded outputs stay; each notebook runs in its own folder.
+Tags and collapsed outputs are kept. Each notebook runs in its own folder.
 """
 
 import os
@@ -16,7 +16,7 @@ NOTEBOOK_METADATA = {
     "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
     "language_info": {"name": "python", "pygments_lexer": "ipython3"},
 }
-# Metadata of a cell that varies with the editor and the day.
+# Cell metadata that depends on the editor or the time.
 VOLATILE = ("collapsed", "execution", "ExecuteTime", "scrolled", "trusted", "vscode")
 
 
@@ -24,10 +24,10 @@ def run(path: Path) -> None:
     """Execute one notebook in a fresh kernel and write it back.
 
     Args:
-        path: The notebook. It stays unchanged if a cell raises.
+        path: Path of the notebook. The file is unchanged if a cell raises.
 
     Raises:
-        CellExecutionError: A cell raised.
+        CellExecutionError: If a cell raises.
     """
     notebook = nbformat.read(path, as_version=4)
     os.environ["TWELVE_PROGRESS"] = ""  # ignore the learner's progress

@@ -1,4 +1,4 @@
-"""Trains the model that reverses digits and writes its weights: src/twelve_lab/reverser.pt.
+"""Trains the model that reverses digits, and saves its weights to src/twelve_lab/reverser.pt.
 
 Usage: python tools/train_reverser.py
 """

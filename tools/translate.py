@@ -25,12 +25,12 @@ from tools.translation import build, catalogue, font, rules
 
 
 def open_entries(name: str, language: str, only: str = "") -> list[dict]:
-    """List entries to translate.
+    """List the entries that need a translation.
 
     Args:
         name: The catalogue.
         language: The language.
-        only: Part of a location.
+        only: Substring of a location; other entries are left out.
     """
     return [
         {
@@ -44,11 +44,11 @@ def open_entries(name: str, language: str, only: str = "") -> list[dict]:
 
 
 def fill(name: str, language: str, rows: list[dict]) -> Iterator[str]:
-    """Write the targets of a list into a catalogue, and yield what is wrong with them."""
-    found = catalogue.read(name, language)
+    """Write the targets of a list into a catalogue, and yield problems with them."""
+    translated = catalogue.read(name, language)
     for row in rows:
         id = row["source"] if isinstance(row["source"], str) else tuple(row["source"])
-        entry = found.get(id)
+        entry = translated.get(id)
         if entry is None:
             yield f"{id[:60]!r}: not in the catalogue {name}"
         elif row.get("target"):
@@ -59,7 +59,7 @@ def fill(name: str, language: str, rows: list[dict]) -> Iterator[str]:
                 entry.user_comments = [f"allow: {row['allow']}"]
             lines = rules.of_entry(entry, name, language)
             yield from (f"{str(id)[:60]!r}: {line}" for line in lines)
-    catalogue.write(found, name, language)
+    catalogue.write(translated, name, language)
 
 
 def _places(entry: Message) -> str:

@@ -2,8 +2,8 @@
 
 Usage: python -m tools.write_alone https://github.com/OWNER/REPO [BRANCH]
 
-The copies belong on a branch of their own, which is "alone" unless named. Their links to each other
-stay on this branch; all other links lead to the branch main.
+The copies belong on a separate branch, "alone" by default. Links between them stay on this branch;
+all other links point to the branch main.
 """
 
 import re
@@ -27,13 +27,13 @@ def rewrite(notebook: nbformat.NotebookNode, path: str, address: str, branch: st
     """Make each relative link absolute, and add a line of links to the first cell.
 
     Args:
-        notebook: The notebook, changed in place.
-        path: Its path in the project, with slashes.
-        address: The project on GitHub.
-        branch: The branch of the copies.
+        notebook: The notebook, modified in place.
+        path: Path in the project, with forward slashes.
+        address: URL of the project on GitHub.
+        branch: Branch of the copies.
 
     Raises:
-        FileNotFoundError: If a link leads to nothing.
+        FileNotFoundError: If the target of a link does not exist.
     """
 
     def absolute(link: re.Match) -> str:

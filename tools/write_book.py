@@ -2,8 +2,8 @@
 
 Usage: python -m tools.write_book [FOLDER]
 
-FOLDER is build/book by default. The pages load nothing from other machines. Each language of the
-course has a folder in the book, with the pages that are translated.
+FOLDER is build/book by default. The pages work offline. Each language of the course has a folder in
+the book with its translated pages.
 """
 
 import ast
@@ -38,23 +38,23 @@ from twelve_lab.show import faces, wide
 
 ROOT = Path(__file__).resolve().parent.parent
 BOOK = Path("build/book")
-# The staged sources, Sphinx's cache, and the pages until the build is complete. The site and the
-# single page have separate folders, so that they can be built at the same time.
+# The staged sources, Sphinx's cache, and the pages until the build is complete. Each Sphinx builder
+# (html, singlehtml) has its own folder, so both can run at the same time.
 STAGE = Path("build/book-stage")
 MATHJAX = "node_modules/mathjax/es5/tex-svg-full.js"
-# Text in code that looks like a link is no link.
+# Text in code that looks like a link is not a link.
 LINK = re.compile(
     r"```.*?```|`[^`\n]+`|\[(?P<text>[^\]\n]*)\]\((?P<target>[^)#\s]+)(?P<anchor>#[^)\s]*)?\)",
     re.DOTALL,
 )
 # The README has a second picture for phones; the pages do not use it.
 PICTURE = re.compile(r'<picture>.*<img src="(.+?)" alt="(.+?)"></picture>')
-# A table row that ends in a link to a notebook and the heading that it refers to.
+# A table row that ends with a link to a notebook and one of its headings.
 ROW = re.compile(r"\]\((?P<notebook>[\w./]+\.ipynb)\) \| (?P<heading>[^|\n]+?) \|$", re.M)
 
-# Sphinx has a locale of its own for a language of several scripts.
+# Sphinx uses a different locale name for a language with several scripts.
 LOCALES = {"zh": "zh_CN"}
-# Modules in the reference that belong to no step.
+# Modules in the reference that do not belong to a step.
 INSTRUMENTS = {
     "fast": ("twelve.fast", "Fast layers"),
     "lab": ("twelve_lab", "Instruments: watch, explain and try"),
@@ -99,7 +99,7 @@ INSTRUMENT = """# {title}
    :imported-members:
 ```
 """
-# Parts after the pages by hand; a translated book has the glossary alone.
+# Parts after the pages by hand; a translated book has only the glossary.
 CHAPTERS = {
     "Reference": [
         "Layers and instruments <reference/index>", "docs/glossary", "Coverage <docs/coverage>",
@@ -124,21 +124,21 @@ DARES = '<section id="dares" aria-label="Dares" hidden></section>'
 DARED = f"""{DARES}
       <p><a href="{EXERCISES}/index.html">%s</a></p>
       <style>#dares:not(:has(#dare-norm.done)) + p {{ display: none; }}</style>"""
-# The book omits the README's map of the project's files and its film of the live page.
+# The book omits the README's overview of the project's files and its animation of the live page.
 UNREAD = re.compile(
     r"^## [^\n]+\n\n```text\nnotebooks/.*?(?=^## )|^!\[[^\n]+\]\([^\n]+\.gif\)\n\n", re.M | re.S
 )
-# A phone shows another figure of the walk.
+# The figure of the walk has a narrow version for phones.
 NARROW = "_static/walk_narrow.svg"
 
 
 def stage(folder: Path, *, bound: bool = False, english: Path | None = None) -> None:
-    """Stage the pages in the current language for Sphinx, under the paths of the English ones.
+    """Stage the pages in the current language for Sphinx, under their English paths.
 
     Args:
-        folder: Destination; its former content is removed.
+        folder: Destination; existing content is removed.
         bound: Whether all pages become chapters of a single page.
-        english: Folder of the English pages, if these are in another language.
+        english: Folder of the English pages if the current language is not English.
 
     Raises:
         ValueError: If a page links to a file that the project lacks.
@@ -178,11 +178,11 @@ def stage(folder: Path, *, bound: bool = False, english: Path | None = None) -> 
 
 
 def pages(root: Path, *, bound: bool = False) -> Iterator[tuple[str, str]]:
-    """Return every page that Sphinx reads, by its path.
+    """Yield the path and the content of every page that Sphinx reads.
 
     Args:
         root: The project.
-        bound: Whether all pages become chapters of a single page; then sections about the project
+        bound: Whether all pages become chapters of a single page. If so, sections about the project
             are left out.
 
     Raises:
@@ -238,10 +238,10 @@ def pages(root: Path, *, bound: bool = False) -> Iterator[tuple[str, str]]:
 
 
 def only_draws(source: str) -> bool:
-    """Check whether code only draws: it calls the functions that draw or trace, and `replace`.
+    """Return whether code only draws: all its calls are to drawing, tracing or `replace`.
 
     Args:
-        source: Code of a cell.
+        source: Source of a cell.
     """
     parts = ast.walk(ast.parse(source))
     calls = [ast.unparse(node.func) for node in parts if isinstance(node, ast.Call)]
@@ -250,7 +250,7 @@ def only_draws(source: str) -> bool:
 
 
 def _folded(tags: str, show: str, hide: str) -> dict[str, object]:
-    """Return the metadata of a cell that is folded under a prompt."""
+    """Return the metadata of a cell that is collapsed under a prompt."""
     return {"tags": tags.split(), "mystnb": {"code_prompt_show": show, "code_prompt_hide": hide}}
 
 
@@ -263,7 +263,7 @@ def _add_narrow(data: dict[str, str], address: str) -> None:
 def _home(readme: str, root: Path) -> tuple[str, str]:
     """Split the README into a page that ends with the installation, and a second page.
 
-    The first one leads to the live page, and cards replace the table of lessons.
+    The first page links to the live page, and has cards instead of the table of lessons.
     """
     opening, course, readers, install, rest = re.split(r"\n\n(?=## )", readme, maxsplit=4)
     title, sentence, *_, commands = opening.split("\n\n")
@@ -283,7 +283,7 @@ def _home(readme: str, root: Path) -> tuple[str, str]:
 
 
 def _cards(root: Path) -> str:
-    """Return a card for each lesson, by the parts of the course: figure, title, question."""
+    """Return a card for each lesson (figure, title, question), grouped by part of the course."""
     text = '<div class="lessons">\n'
     for part, steps in groupby(STEPS, lambda step: step.part):
         text += f"<section><h3>{_sentence(declared(part))}</h3>\n<ul>\n"
@@ -300,7 +300,7 @@ def _cards(root: Path) -> str:
 
 
 def _drills() -> str:
-    """Return a table of the pages to write by hand, the most asked first."""
+    """Return a table of the pages to write by hand, the most frequently asked first."""
     asked = message("asked for in, of {count} lists of interview questions", count=LISTS)
     rows = ["| " + message("to write by hand") + f" | {asked} |", "|---|---|"]
     for drill in DRILLS:
@@ -329,11 +329,11 @@ def downloads(root: Path) -> dict[str, bytes]:
 
 
 def write(folder: Path, builder: str = "html") -> list[str]:
-    """Run Sphinx, in which a warning is an error, and say what was written.
+    """Run Sphinx with warnings as errors, and report the output.
 
     Args:
-        folder: Destination; its former content is removed after the build.
-        builder: "html" for a site, "singlehtml" for one page.
+        folder: Destination; existing content is removed after the build.
+        builder: Sphinx builder, "html" for a site or "singlehtml" for a single page.
 
     Raises:
         ValueError: If a file is missing, or Sphinx warns.
@@ -350,7 +350,7 @@ def write(folder: Path, builder: str = "html") -> list[str]:
         for spoken in chosen:
             language(spoken)
             for name in ("README.md", "docs/glossary.md", *_notebooks(ROOT)):
-                file_of(name)  # before minutes of work: is each page there?
+                file_of(name)  # raises before the build, which takes minutes, if a page is missing
         for spoken in chosen:
             language(spoken)
             _build(place / spoken, built / ("" if spoken == ENGLISH else spoken), builder)
@@ -388,7 +388,7 @@ def _build(place: Path, built: Path, builder: str) -> None:
 
 
 def _switch() -> str:
-    """Return the links to PAGE in the other languages; ROOT leads to the root of this one."""
+    """Return links to PAGE in the other languages; ROOT is the root of the current language."""
     links, up = [], "" if current() == ENGLISH else "../"
     for other in languages():
         if other != current():
@@ -400,7 +400,7 @@ def _switch() -> str:
 
 
 def _english(path: str) -> str:
-    """Return the path of the English page of a file: the reverse of `file_of`."""
+    """Return the path of the English page of a file: the inverse of `file_of`."""
     path = re.sub(rf"(?<=^notebooks/){current()}/|(?<=^README)\.{current()}(?=\.)", "", path)
     return re.sub(rf"^locale/{current()}/", "docs/", path)
 
@@ -410,9 +410,9 @@ def _read(root: Path, name: str) -> NotebookNode:
 
 
 def _notebooks(root: Path) -> list[str]:
-    """Return the paths of the lessons in reading order, of the workshops, of the pages by hand.
+    """Return the paths of the lessons in reading order, then of the workshops and pages by hand.
 
-    The workshops are in English alone.
+    The workshops exist only in English.
     """
     english = workshops_of(root) if current() == ENGLISH else ()
     workshops = [path.relative_to(root).as_posix() for path in english]
@@ -420,7 +420,7 @@ def _notebooks(root: Path) -> list[str]:
 
 
 def _parts(root: Path) -> dict[str, list[str]]:
-    """List the chapters by parts."""
+    """Map each part of the book to its chapters."""
     names = [name.removesuffix(".ipynb") for name in _notebooks(root)]
     lessons, workshops = names[: len(STEPS)], names[len(STEPS) : -len(DRILLS)]
     course, by_hand = {message("The course"): lessons}, {message("By hand"): names[-len(DRILLS) :]}
@@ -442,7 +442,7 @@ def _bound(parts: dict[str, list[str]]) -> dict[str, list[str]]:
 
 
 def _with_solutions(notebook: NotebookNode, *, at_end: bool) -> NotebookNode:
-    """Add the folded solution after each exercise, or all solutions at the end of the notebook."""
+    """Add collapsed solutions after each exercise, or all solutions at the end of the notebook."""
     answers = {exercise_of(cell, "answer"): cell for cell in solved(notebook).cells}
     cells, last, exercise = [], [], ""
     for cell in notebook.cells:
@@ -488,7 +488,7 @@ def _chapters(chapters: dict[str, list[str]]) -> str:
 
 
 def _contents(chapters: dict[str, list[str]]) -> str:
-    """Return the contents: a link for each chapter, grouped by parts."""
+    """Return the table of contents: a link for each chapter, grouped by part."""
     lines = []
     for part, names in chapters.items():
         lines.append(f"- {part}")
@@ -498,7 +498,7 @@ def _contents(chapters: dict[str, list[str]]) -> str:
 
 
 def _along(name: str) -> str:
-    """Return the line under the title of a notebook: its downloads and its module."""
+    """Return the line below the title of a notebook, with links to its downloads and its module."""
     up, notebook = "../" * name.count("/"), message("the notebook")
     copy = f"{{download}}`{notebook} <{up}downloads/{name}>`"
     line = message("To take along: {notebook}.", notebook=copy)
@@ -510,7 +510,7 @@ def _along(name: str) -> str:
 
 
 def _modules() -> Iterator[tuple]:
-    """Yield each lesson and each task with a module, its title and its pages."""
+    """Yield each lesson and drill that has a module, with its title and its pages."""
     for step in STEPS:
         if step.module:
             yield step, f"{step.number} {step.title}", step.notebook, step.workshop
@@ -520,7 +520,7 @@ def _modules() -> Iterator[tuple]:
 
 
 def _reference() -> Iterator[tuple[str, str]]:
-    """Return a reference page for each module and each subpackage of the instruments."""
+    """Yield a reference page for each module and each subpackage of the instruments."""
     names = [*(step.stem for step, *_ in _modules()), *INSTRUMENTS]
     yield "reference/index.md", REFERENCE.format(names="\n".join(names))
     for step, title, page, *_ in _modules():
@@ -530,13 +530,13 @@ def _reference() -> Iterator[tuple[str, str]]:
 
 
 def _to_heading(row: re.Match[str]) -> str:
-    """Link a row to the heading that it names, not to the top of its notebook."""
+    """Link a row to the heading that it names rather than to the top of the notebook."""
     anchor = default_slugify(row["heading"])
     return f"]({row['notebook']}#{anchor}) | {row['heading']} |"
 
 
 def _relinked(text: str, name: str, root: Path) -> str:
-    """Rewrite the links of a page to the paths of their targets in the book.
+    """Replace the links of a page with the paths of their targets in the book.
 
     If the text of a link is a heading of the target notebook, the link gets the heading's anchor.
     """
@@ -559,7 +559,7 @@ def _relinked(text: str, name: str, root: Path) -> str:
 
 
 def _link(text: str, path: str, page: str, anchor: str = "") -> str:
-    """Link a page of the book to a file, which may be a page of the English book alone."""
+    """Link a page of the book to a file, which may be a page only of the English book."""
     place = _place(path)
     if current() != ENGLISH and _english(path) == path and place.endswith((".md", ".ipynb")):
         address = os.path.relpath(place, f"{current()}/{os.path.dirname(page)}")
@@ -578,7 +578,7 @@ def _anchors(notebook: Path) -> set[str]:
 
 
 def _place(path: str) -> str:
-    """Return the path in the book of a file of the project."""
+    """Return the path that a file of the project has in the book."""
     path = _english(path)
     if path == "README.md":
         return HOME

@@ -2,9 +2,9 @@
 
 Usage: python -m tools.write_cards
 
-The pieces are the bodies of the checker's right and wrong answers.
-Written by hand are a small input, an expression to print if the value itself does not show the
-mistake, and a shorter piece if an answer is long. The tests compare every piece with its answer.
+The pieces are the bodies of the checker's right and wrong answers. The other parts are written by
+hand: a small input, an expression to print if the value itself does not show the mistake, and a
+shorter piece if an answer is long. Tests compare every piece with its answer.
 """
 
 import ast
@@ -27,7 +27,7 @@ from twelve_lab.notebook import source
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "spot_the_bug.md"
-LINE = 72  # characters in one line; a longer result has a line for each row
+LINE = 72  # maximum number of characters; a longer result is printed row by row
 IMPORTS = """\
 import copy
 import math
@@ -64,12 +64,12 @@ class Card(NamedTuple):
     """The parts of a card that the two answers do not provide.
 
     Args:
-        given: The input, in Python.
-        right: The right piece, if it differs from the declared answer.
-        wrong: The wrong piece, if it differs from the declared answer.
-        look: The expression to print; `it` is the value of the piece.
-        label: The name of the printed expression, if it is not `it`.
-        held: The remaining computation up to the answer's value, if a piece is only a part.
+        given: Python code of the input.
+        right: Right piece, if it differs from the declared answer.
+        wrong: Wrong piece, if it differs from the declared answer.
+        look: Expression to print; `it` is the value of the piece.
+        label: Name of the printed expression, if it is not `it`.
+        held: Remaining computation of the answer's value, if a piece is only a part.
     """
 
     given: str
@@ -102,7 +102,7 @@ def make():
     nn.init.constant_(layer.weight, next(numbers))  # stands for a draw
     return layer
 """
-# The number of parameters that an optimizer would get from a model with these layers.
+# Number of parameters that an optimizer would get from a model with these layers.
 _FOUND = Card(
     _LAYERS,
     look="(m := nn.Module(), setattr(m, 'layers', it), len(list(m.parameters())))[-1]",
@@ -140,7 +140,7 @@ values = torch.cat([kept_values, v], dim=2)
 it = F.scaled_dot_product_attention(q, keys, values), keys, values"""
 _TOKENS = "weight, bias = torch.ones(3), torch.zeros(3)\n"
 
-# Cards by the name of the task. A string is a card of an input alone.
+# Cards keyed by the name of the task. A string is a card that has only an input.
 CARDS = {
     "linear": Card(
         "x = torch.tensor([[1.0, 2]])\n"
@@ -241,7 +241,7 @@ CARDS = {
     ),
     "top_p": "probabilities, p = torch.tensor([[0.1, 0.5, 0.4]]), 0.6\n",
 }
-# Cards by the id of the mistake, if the card of the task would not show it or would reveal it.
+# Cards keyed by the id of the mistake, if the task's card would not show it or would reveal it.
 OWN = {
     "pe-positive-exponent": Card(
         "# The table of positions contains sines and cosines of these angles.\n"
@@ -351,7 +351,7 @@ OWN = {
 
 
 def page() -> str:
-    """Return the page: all cards, grouped by lesson in the order of the course."""
+    """Format the page: all cards, grouped by lesson in the order of the course."""
     ids = enumerate(sorted(TAUGHT, key=lambda id: TAUGHT[id].step), start=1)
     text = OPENING.format(number=len(TAUGHT))
     for step, group in groupby(ids, key=lambda numbered: TAUGHT[numbered[1]].step):
@@ -380,7 +380,7 @@ def card(id: str) -> Card:
 
 
 def answers(id: str) -> tuple[Answer, Answer]:
-    """Return the smallest right and wrong functions that differ in a mistake.
+    """Return the shortest right and wrong functions that differ only in a mistake.
 
     Args:
         id: The mistake.
@@ -392,11 +392,11 @@ def run(given: str, piece: str) -> dict[str, Any]:
     """Run a piece as a notebook would.
 
     Args:
-        given: Statements to run first.
+        given: Statements to run before the piece.
         piece: Statements, the last of which is an expression.
 
     Returns:
-        All variables; `it` is the value of the expression.
+        All variables; `it` is the value of that expression.
     """
     *before, last = ast.parse(piece).body
     names: dict[str, Any] = {}
@@ -411,22 +411,22 @@ def shown(look: str, names: dict[str, Any]) -> Any:
     """Evaluate the expression to print.
 
     Args:
-        look: An expression that uses `it`.
-        names: The variables after a run.
+        look: Expression that uses `it`.
+        names: Variables after a run.
     """
     with example.float64():
         return eval(look, names)
 
 
 def told(values: list[Any], label: str = "") -> list[str]:
-    """Format the results of two pieces alike: four decimals unless all numbers are whole.
+    """Format the results of two pieces alike: four decimals unless all values are integers.
 
     Args:
         values: Tensors (printed without axes of size 1), tuples of tensors, or other values.
-        label: Their name.
+        label: Name of the values.
 
     Returns:
-        A text for each: one line, or a line for each row if it would be long.
+        One text per value: a single line, or a line for each row if the text is too long.
     """
     plain = [_plain_tensors(value) for value in values]
     whole = all(bool((tensor % 1 == 0).all()) for tensors in plain for tensor in tensors)
@@ -445,7 +445,7 @@ def _plain_tensors(value: Any) -> list[Tensor]:
     """Return the tensors of a value, rounded."""
     items = value if isinstance(value, tuple) else (value,)
     tensors = [item.detach().squeeze() for item in items if isinstance(item, Tensor)]
-    # Adding 0.0 turns a negative zero into zero.
+    # Adding 0.0 changes a negative zero to zero.
     return [x.round(decimals=4) + 0.0 if x.is_floating_point() else x for x in tensors]
 
 
@@ -457,7 +457,7 @@ def _written(tensor: Tensor, decimals: int) -> str:
 def _card(id: str, number: int) -> str:
     parts, mistake = card(id), TAUGHT[id]
     pieces = [parts.right, parts.wrong]
-    if zlib.crc32(id.encode()) % 2:  # pseudorandom, but the same in every run
+    if zlib.crc32(id.encode()) % 2:  # pseudorandom but deterministic
         pieces.reverse()
     values = [shown(parts.look, run(parts.given, piece)) for piece in pieces]
     texts = told(values, parts.label)
@@ -502,10 +502,12 @@ def _finds(mistake: Mistake) -> str:
 
 
 def shown_in(mistake: Mistake) -> tuple[set[str], set[str]]:
-    """Return the cases in which a mistake gives the right numbers, and those in which it cannot.
+    """Return the cases in which a mistake goes unnoticed, and those in which it is rejected.
+
+    In the first set, its results are right. In the second, it raises or has the wrong shape.
 
     Args:
-        mistake: The mistake. It cannot give numbers where it raises, or has another shape.
+        mistake: The mistake.
     """
     task = TASKS[mistake.task]
     rights, wrongs = outcomes(task, task.right), outcomes(task, mistake.wrong)
@@ -523,7 +525,7 @@ def _body(answer: Answer) -> str:
     """Return the body of a function without docstring and `return`."""
     text = source(answer).text
     body = ast.parse(text).body[0].body
-    # Drop assignments that the mistake leaves unused.
+    # Drop assignments to variables that are never read.
     for index in reversed(range(len(body) - 1)):
         target = getattr(body[index], "targets", [None])[0]
         read = {getattr(x, "id", "") for later in body[index + 1 :] for x in ast.walk(later)}

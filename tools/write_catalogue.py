@@ -19,13 +19,13 @@ SWITCHES = (
     {"norm_first": False}, {"scale_embedding": True}, {"tie_weights": True}, {"activation": "gelu"},
     {"num_heads": 1},
 )  # fmt: skip
-# Arguments of layers that no model of the course uses.
+# Layer arguments that are not used by any model of the course.
 SIZES = {"d_model": 3, "max_len": 4}
 HEAD = "| name | axes | line of code | notebook |\n|---|---|---|---|\n"
 
 
 def catalogue() -> str:
-    """Return the catalogue: the main run, optional tensors, the decoder-only run, other layers.
+    """Format the catalogue: the main run, optional tensors, the decoder-only run, other layers.
 
     Returns:
         Markdown with one table for each of the four parts.
@@ -45,7 +45,7 @@ def page(text: str) -> str:
     """Replace the catalogue in the page.
 
     Args:
-        text: The page; everything from the heading of the catalogue on is replaced.
+        text: Content of the page; everything from the catalogue's heading onwards is replaced.
     """
     before = text[: text.index(HEADING)]
     return (

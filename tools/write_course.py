@@ -3,7 +3,7 @@
 Usage: python -m tools.write_course [FOLDER]
 
 FOLDER is build/course by default. The gradebook, the submissions and the teacher's other files stay
-untouched. So does every setting or assignment that the teacher changed.
+untouched. So does every configuration file or assignment that the teacher changed.
 """
 
 import hashlib
@@ -20,7 +20,7 @@ from tools.write_solutions import NOTEBOOKS, ROOT, apart, exercise_of, lessons, 
 
 COURSE = Path("build/course")
 CONFIG = ROOT / "tools" / "nbgrader_config.py"
-# Checksums of the files as last written: a file with another checksum was edited since.
+# Checksums of the files as last written, which reveal later edits.
 RECORD = ".written.json"
 REASONS = {
     "kept": "it holds your changes; to start it afresh, move it away and run this again",
@@ -61,7 +61,7 @@ def write(folder: Path, notebooks: Path = NOTEBOOKS) -> list[str]:
         notebooks: The folder of the notebooks.
 
     Returns:
-        Messages, line by line.
+        Lines of a message.
 
     Raises:
         ValueError: If a folder or a notebook is invalid; then nothing is written.
@@ -85,9 +85,9 @@ def write(folder: Path, notebooks: Path = NOTEBOOKS) -> list[str]:
 
 
 def renew(folder: Path, files: dict[str, bytes]) -> dict[str, str]:
-    """Write files into a folder in which people work; files that they changed stay.
+    """Update the files of a folder in which people work; files that they edited are kept.
 
-    A notebook counts as changed if the source of a cell was changed, not if it was only run.
+    A notebook counts as edited if the source of a cell changed, not if it was only run.
 
     Args:
         folder: Destination; it is created if missing.
@@ -143,7 +143,7 @@ def _sum(name: str, content: bytes) -> str:
 
 
 def _put(path: Path, content: bytes) -> None:
-    """Write atomically: an interruption leaves the old file."""
+    """Write a file atomically: an interruption leaves the old file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     aside = path.with_name(f".{path.name}.new")
     aside.write_bytes(content)

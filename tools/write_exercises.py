@@ -17,7 +17,7 @@ def page(text: str) -> str:
     """Replace the table in the page.
 
     Args:
-        text: The page; everything from the heading of the table on is replaced.
+        text: Content of the page; everything from the table's heading onwards is replaced.
     """
     before = text[: text.index(HEADING)]
     return (

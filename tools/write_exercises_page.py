@@ -3,12 +3,12 @@
 Usage: python -m tools.write_exercises_page [FOLDER]
 
 FOLDER is build/exercises by default. Any static server can serve it. Python is Pyodide's core from
-npm. `torch` is the stand-in of browser/torch, or a wheel of PyTorch for Pyodide, and one of NumPy:
+npm. `torch` is the stand-in of browser/torch, or wheels of PyTorch and NumPy for Pyodide:
 
     TORCH_WHEEL=torch.whl NUMPY_WHEEL=numpy.whl make exercises-page
 
-Tested: a wheel that contains the stand-in, without NumPy. Not tested, because no registry has such
-a wheel: PyTorch itself, the packages that it imports, its size and its speed.
+This was tested with a wheel that contains the stand-in, without NumPy. It was not tested with a
+wheel of PyTorch itself, because no registry has one. Its imports, size and speed are unknown.
 """
 
 import ast
@@ -36,23 +36,23 @@ from twelve_lab.messages import ENGLISH, current, declared, translated
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE, PYODIDE = ROOT / "browser", ROOT / "node_modules/pyodide"
 FOLDER = Path("build/exercises")
-# What check imports: the course without some instruments, and pure packages.
+# The imports of check: the course without some instruments, and pure Python packages.
 COURSE = ((ROOT / "src", "twelve"), (ROOT / "src", "twelve_lab"), (SOURCE, "torch"))
 UNUSED = {"cli", "draw", "heads.json"}
 PACKAGES = "twelve-numbers einops filelock jaxtyping typing_extensions wadler_lindig".split()
-# Converts TeX to MathML, which browsers show without a script.
+# Convert TeX to MathML, which browsers render without a script.
 MATHML = """require("mathjax").init({loader: {load: ["input/tex"]}}).then((MathJax) =>
   console.log(JSON.stringify(JSON.parse(require("fs").readFileSync(0)).map(([tex, display]) =>
     MathJax.tex2mml(tex, {display}).replace(/\\n\\s*/g, "")))))"""
 
 
 def write(folder: Path, book: str = "", english: Path | None = None) -> list[str]:
-    """Write the page in the current language, and say so.
+    """Write the page in the current language, and return a message.
 
     Args:
-        folder: Destination; its former content is removed.
-        book: Address of the book's root relative to the page, if the page is part of the book.
-        english: Folder of the English page of a book, whose Python a page in another language uses.
+        folder: Destination; existing content is removed.
+        book: Path of the book's root relative to the page, if the page is part of the book.
+        english: Folder of the English page, whose copy of Python a translated page uses.
 
     Raises:
         ValueError: If Pyodide is missing.
@@ -76,7 +76,7 @@ def write(folder: Path, book: str = "", english: Path | None = None) -> list[str
 
 
 def _copy(folder: Path, wheels: list[Path], *, stand_in: bool) -> None:
-    """Copy Python and what it runs."""
+    """Copy Pyodide, its wheels and the code that it runs."""
     unused = shutil.ignore_patterns("*.html", "*.ts", "*.map", "*.js", "*.md", "package.json")
     shutil.copytree(PYODIDE, folder / "pyodide", ignore=unused)
     for file in (*wheels, SOURCE / "worker.mjs"):
@@ -89,7 +89,7 @@ def file_of(page: str) -> str:
     """Return the path of a page in the current language.
 
     Args:
-        page: The path of the English page: of a notebook, the README or the glossary.
+        page: Path of the English page: a notebook, the README or the glossary.
 
     Raises:
         ValueError: If the page has no translation.
@@ -105,7 +105,7 @@ def file_of(page: str) -> str:
 
 
 def key(id: str, notebook: str) -> str:
-    """Return the address of an exercise in the page, which may recur on a page to write by hand."""
+    """Return the anchor of an exercise, which may also occur on a page to write by hand."""
     return f"by-hand-{id.removeprefix('by-hand-')}" if f"/{BY_HAND}/" in notebook else id
 
 
@@ -128,7 +128,7 @@ def groups(book: str = "") -> list[dict[str, Any]]:
 
 
 def _exercises(page: str) -> dict[str, Any]:
-    """Return the exercises of a notebook, and what a page to write by hand says about them all."""
+    """Return the exercises of a notebook, and the introduction of a page to write by hand."""
     by_hand, given, about, tasks = f"/{BY_HAND}/" in page, [], [], []
     cells = nbformat.read(ROOT / file_of(page), as_version=4).cells
     for cell, answer, check in zip(cells, [*cells[1:], {}], [*cells[2:], {}, {}], strict=True):
@@ -145,7 +145,7 @@ def _exercises(page: str) -> dict[str, Any]:
         elif by_hand and not tasks and cell.source.startswith("## "):
             about.append(f"#{cell.source}")
         for top in ast.parse(code or "").body if not by_hand else ():
-            # One by one: the page lacks some parts of the course.
+            # Import names one by one, because the page lacks some parts of the course.
             for alias in [*getattr(top, "names", ())]:
                 top.names = [alias]
                 given.append(ast.unparse(top))
@@ -154,7 +154,7 @@ def _exercises(page: str) -> dict[str, Any]:
 
 
 def _render(texts: list[dict[str, Any]], book: str) -> None:
-    """Convert Markdown to HTML, and equations to MathML."""
+    """Convert Markdown to HTML and equations to MathML, in place."""
     equations: list[tuple[str, bool]] = []
 
     def equation(tex: str, options: Mapping[str, bool]) -> str:
@@ -173,7 +173,7 @@ def _render(texts: list[dict[str, Any]], book: str) -> None:
 
 
 def _page(data: dict[str, Any]) -> str:
-    """Return the HTML of the page, with its style, its script and its data."""
+    """Return the HTML of the page, with inlined style, script and data."""
     script = _output("npm", "run", "--silent", "exercises-page")
     text, style = ((SOURCE / name).read_text("utf-8") for name in ("page.html", "page.css"))
     known = translated().items()

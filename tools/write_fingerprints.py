@@ -2,9 +2,9 @@
 
 Usage: python -m tools.write_fingerprints [--all]
 
-All edits take minutes. So fingerprint_inputs.json stores what the results of each task depend on,
-and only a task whose inputs changed is computed again. After a change of the functions below, or of
-`check/search.py`, use --all.
+Running all edits takes minutes. Therefore fingerprint_inputs.json stores the inputs of each task,
+and only tasks whose inputs changed are recomputed. Use --all after a change to the functions below
+or to `check/search.py`.
 """
 
 import ast
@@ -27,7 +27,7 @@ from twelve_lab.exercises.declare import Answer, Task
 from twelve_lab.exercises.edit import IGNORED_FIELDS
 from twelve_lab.exercises.parts import parts
 
-SECONDS = 2.0  # of CPU time; an edit may make a loop endless
+SECONDS = 2.0  # of CPU time; an edit may cause an infinite loop
 FILE = Path(search.__file__).with_name(search.TABLE)
 INPUTS = Path(__file__).with_name("fingerprint_inputs.json")
 
@@ -36,7 +36,7 @@ def write(everything: bool) -> None:
     """Write both files.
 
     Args:
-        everything: Whether to compute also the tasks whose inputs did not change.
+        everything: Whether to recompute tasks whose inputs did not change.
     """
     table, old = (json.loads(path.read_text(encoding="utf-8")) for path in (FILE, INPUTS))
     new = {name: inputs(task) for name, task in TASKS.items()}
@@ -48,12 +48,12 @@ def write(everything: bool) -> None:
 
 
 def inputs(task: Task) -> list[str | float]:
-    """Return what the results of the edits depend on.
+    """Return the inputs that determine the results of the edits.
 
     Returns:
-        A hash of all edits and of the arguments of the cases, a number for the tensors among the
-        arguments, and a number for the right results. The numbers are rounded: they may differ in
-        the last digits on another machine.
+        A hash of all edits and of the arguments of the cases, a fingerprint of the tensors among
+        the arguments, and a fingerprint of the right results. The fingerprints are rounded, because
+        the last digits may differ on another machine.
     """
     mark = hashlib.sha256()
     for program, edit in search.all_edits(task):
@@ -72,14 +72,14 @@ def inputs(task: Task) -> list[str | float]:
 
 
 def _plain(value: Any) -> Any:
-    """Replace functions, layers and tensors by their types: their addresses change."""
+    """Replace functions, layers and tensors with their types, because their addresses change."""
     if isinstance(value, list | tuple):
         return [_plain(each) for each in value]
     return value if isinstance(value, int | float | str) else type(value).__name__
 
 
 def _nodes(node: Any) -> Iterator[Any]:
-    """Yield the content of a syntax tree, the same in every version of Python."""
+    """Yield the content of a syntax tree, independently of the Python version."""
     if isinstance(node, list):
         for each in node:
             yield from _nodes(each)
@@ -94,13 +94,13 @@ def _nodes(node: Any) -> Iterator[Any]:
 
 
 def fingerprints(task: Task) -> list[tuple[float, int]]:
-    """List the wrong results of single edits: for each the likeliest edit and one elsewhere."""
+    """List the wrong results of single edits, each with the likeliest edit and one elsewhere."""
     right = outcomes(task, task.right)
     found: dict[float, list[tuple[Edit, int]]] = {}
     with search.quiet():
         for number, (program, edit) in enumerate(search.all_edits(task)):
             results = _results(task, search.edited(task, program, edit))
-            # A wrong shape has a message of its own.
+            # A wrong shape has its own message.
             if results is None or _shapes(results) != _shapes(right):
                 continue
             if all(agree(results[case], right[case]) for case in right):
@@ -117,7 +117,7 @@ def fingerprints(task: Task) -> list[tuple[float, int]]:
 
 
 def _results(task: Task, answer: Answer | None) -> dict[str, Outcome] | None:
-    """Run an edited answer; None if it is not valid Python, or does not end soon."""
+    """Run an edited answer; return None if it is not valid Python or exceeds the time limit."""
     found: list[dict[str, Outcome] | None] = [None]
 
     def run() -> bool:

@@ -2,7 +2,7 @@
 
 Usage: python -m tools.write_heads
 
-It needs the model that `make language-model` installs.
+Requires the model that `make language-model` installs.
 """
 
 import json
@@ -24,7 +24,7 @@ HEADS = Path(str(files("twelve_lab"))) / "heads.json"
 DECIMALS = 4
 PAINTINGS = "The paintings that the old man sold to the museum"
 ROSES = "Her garden is full of roses that smell of honey"
-# Each sentence, and the heads that are shown in it: the relevant head comes first.
+# Each sentence, and the heads to show for it, the relevant head first.
 SENTENCES = {
     "agreement": (PAINTINGS, ["26.0", "26.1"]),
     "previous": (ROSES, ["16.0", "16.5", "16.0 not rotated"]),
@@ -39,20 +39,20 @@ SENTENCES = {
     ),
     "capital": ("The capital of France is", ["23.4", "23.3", "23.5"]),
 }
-# The words for each position in a hundred more sentences like "agreement".
+# Words for each position of a hundred more sentences like "agreement".
 SUBJECTS = "letters letter pictures picture songs song cars car houses house".split()
 MIDDLES = ("young farmer sent", "rich doctor gave", "tall king showed", "old woman sold",
            "young girl carried")  # fmt: skip
 PLACES = ("school", "market")
 SUBJECT, WHO, VERB = 1, 5, 6
 VERB_LOOKS = {"11.0": SUBJECT, "11.1": WHO, "11.6": VERB}
-# Words of one token, for a hundred more lists like "repeat".
+# Single-token words for a hundred more lists like "repeat".
 NOUNS = (
     "apple bridge candle desert engine feather guitar hammer island jacket kitchen ladder mirror "
     "needle orange pencil rabbit salad table window bottle castle dragon forest lemon"
 ).split()
 HALF = 5
-# Three sentences make a text of more than forty tokens.
+# Texts of more than forty tokens, three sentences each.
 SHORT = (
     "Yesterday my uncle sold his old boat to a friend who lives by the sea.",
     "Nobody knows why the river turned green in spring, but the fish did not mind.",
@@ -86,12 +86,12 @@ SHORT = (
     "When the music ended, all the guests stood up and clapped for minutes.",
 )
 TEXTS = [" ".join(SHORT[start : start + 3]) for start in range(0, len(SHORT), 3)]
-# How far back the averages go.
+# Largest distance for which averages are computed.
 FURTHEST = 20
-# Words whose neighbours in the embedding table are measured, and a control.
+# Words whose nearest neighbours in the embedding table are measured, and a control.
 NEAREST_TO, CONTROL, NEIGHBOURS = ("dog", "three", "Paris"), "bridge", 7
 TURNING = "16.0"
-# Two texts that the model continues, with the rotation and without it in all layers.
+# Two texts that the model continues, with RoPE and without RoPE in all layers.
 BEGINNINGS, WRITTEN = ("Once upon a time, a dog and a fish", "The capital of France is"), 10
 
 
@@ -119,7 +119,7 @@ def measured() -> dict[str, Any]:
 
 
 def _continued(model: LanguageModel, tokenizer: Any) -> dict[str, dict[str, str]]:
-    """Continue each text greedily, with the rotation and without it."""
+    """Continue each text greedily, with and without RoPE."""
     texts: dict[str, dict[str, str]] = {}
     for name, parts in {"complete": (), "without rotation": ("rotation",)}.items():
         with without(model, *parts):
@@ -132,11 +132,11 @@ def _continued(model: LanguageModel, tokenizer: Any) -> dict[str, dict[str, str]
 
 
 def _nearest(model: LanguageModel, tokenizer: Any, word: str) -> dict[str, float]:
-    """Return the tokens whose embeddings have the largest cosine with that of a word."""
+    """Return the tokens whose embeddings have the largest cosine similarity to that of a word."""
     (own,), (control,) = (tokenizer.encode(f" {text}").ids for text in (word, CONTROL))
     rows = torch.nn.functional.normalize(model.embedding.weight, dim=1)
     cosines = rows @ rows[own]
-    nearest = cosines.topk(NEIGHBOURS + 1).indices[1:].tolist()  # the first is the word itself
+    nearest = cosines.topk(NEIGHBOURS + 1).indices[1:].tolist()  # the nearest is the word itself
     return {
         tokenizer.decode([id]): round(cosines[id].item(), DECIMALS) for id in [*nearest, control]
     }
@@ -145,7 +145,7 @@ def _nearest(model: LanguageModel, tokenizer: Any, word: str) -> dict[str, float
 def _looks(
     model: LanguageModel, ids: list[list[int]], heads: Iterable[str]
 ) -> dict[str, tuple[Tensor, Tensor]]:
-    """Return weights and scores of heads: "16.0", or "16.0 not rotated" without RoPE."""
+    """Return weights and scores by head, such as "16.0", or "16.0 not rotated" without RoPE."""
     looks = {}
     for change, names in groupby(heads, key=lambda head: head.partition(" ")[2]):
         with without(model, *_removed(change)), Trace(model, explain=False) as trace:
@@ -158,7 +158,7 @@ def _looks(
 
 
 def _removed(change: str) -> list[str]:
-    """Name the parts to remove for a change: "", "not rotated" or "without 16.0"."""
+    """List the parts to ablate for a change: "", "not rotated", or a head as in "without 16.0"."""
     if change == "not rotated":
         return [f"rotation {TURNING.split('.')[0]}"]
     return [change.replace("without", "head")] if change else []
@@ -174,7 +174,7 @@ def _others(tokenizer: Any) -> tuple[list[list[int]], Tensor]:
 
 
 def _agreeing(model: LanguageModel, tokenizer: Any) -> dict[str, int]:
-    """Count where the likelier of " are" and " is" agrees with the number of the subject."""
+    """Count sentences in which the likelier of " are" and " is" agrees with the subject."""
     ids, plural = _others(tokenizer)
     (are,), (is_,) = (tokenizer.encode(word).ids for word in (" are", " is"))
     counts = {}
@@ -187,7 +187,7 @@ def _agreeing(model: LanguageModel, tokenizer: Any) -> dict[str, int]:
 
 
 def _asking(model: LanguageModel, tokenizer: Any) -> dict[str, int]:
-    """Count where the verb attends most to the object, to the subject, and to itself."""
+    """Count sentences in which the verb attends most to the object, the subject, or itself."""
     ids, _ = _others(tokenizer)
     looks = _looks(model, ids, VERB_LOOKS)
     return {
@@ -197,9 +197,9 @@ def _asking(model: LanguageModel, tokenizer: Any) -> dict[str, int]:
 
 
 def _following(model: LanguageModel, tokenizer: Any) -> dict[str, int]:
-    """Count where a repeated word puts over half its weight on its successor in the first copy.
+    """Count repeated words with more than half their weight on their successor in the first copy.
 
-    The first of the five words of each list is not counted: its weight stays on the first token.
+    The first of the five words of each list is left out: its weight stays on the first token.
     """
     draws, lists = torch.Generator().manual_seed(18), []
     for _ in range(100):
@@ -226,7 +226,7 @@ def _by_distance(model: LanguageModel, tokenizer: Any) -> dict[str, dict[str, li
 
 
 def _mean(tables: list[Tensor], distance: int) -> float:
-    # Queries from FURTHEST + 1 on have a key at every distance, without the first token.
+    # Queries from FURTHEST + 1 onwards have a key at every distance, not counting the first token.
     values = [table.diagonal(-distance)[FURTHEST + 1 - distance :] for table in tables]
     return round(torch.cat(values).mean().item(), DECIMALS)
 

@@ -34,7 +34,7 @@ METHODS = [
     ("**.mjs", "javascript"),
     ("**.html", "tools.write_messages:html_texts"),
 ]
-# The texts that the book adds to the pages.
+# Files with the texts that the book adds to the pages.
 BOOK = ((ROOT / "tools", [("write_book.py", "python")]),
         (ROOT / "book", [("static/read.js", "javascript")]))  # fmt: skip
 OPTIONS = {"**.mjs": {"parse_template_string": "true"}}
@@ -48,9 +48,9 @@ msgstr ""
 
 
 def page() -> str:
-    """Write the catalogue, sorted and without what changes at every edit: dates, line numbers."""
+    """Format the catalogue, sorted and without dates and line numbers, which change often."""
     catalogue = Catalog()
-    # pybabel skips folders that begin with a dot or an underscore; the package has none.
+    # pybabel skips folders whose names begin with a dot or an underscore; the package has none.
     for folder, methods in ((LAB, METHODS), (BROWSER, METHODS), *BOOK):
         for file, _, text, comments, _ in extract_from_dir(folder, methods, OPTIONS, KEYWORDS):
             path = (folder / file).relative_to(ROOT).as_posix()
@@ -97,7 +97,7 @@ def declared_texts() -> Iterator[tuple[str, str, str]]:
 def html_texts(
     file: IO[bytes], *_: object, **options: object
 ) -> Iterator[tuple[int, str, str, list[str]]]:
-    """Yield the texts, labels and titles of a page, as Babel expects them of an extractor."""
+    """Yield the texts, labels and titles of a page: an extractor for Babel."""
     body = re.sub(r"(?s)<(script|style|noscript).*?</\1>", "", file.read().decode())
     for groups in re.findall(r'>([^<>]+)<|(?:aria-label|title)="([^"]+)"', body):
         if text := "".join(groups).strip():

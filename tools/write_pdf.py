@@ -20,7 +20,7 @@ PDF = Path("build/twelve-numbers.pdf")
 ONE_PAGE = Path("build/book-one-page")
 SCALE = 0.8
 TIMEOUT = 600_000  # milliseconds; thousands of equations are typeset before the first page
-# Paper is not interactive: open all folded parts, and remove the live parts below figures.
+# Paper is not interactive: expand all collapsed parts, and remove the live parts below figures.
 PREPARE = """() => {
   document.querySelectorAll("iframe, div.live").forEach((part) => part.remove());
   for (const part of document.querySelectorAll("details")) {
@@ -45,13 +45,13 @@ ENDS = {Operator(name) for name in ("ET", "f", "F", "f*", "S", "s", "B", "B*", "
 
 
 def write(file: Path) -> list[str]:
-    """Print the book twice: the first print yields the page numbers of the contents.
+    """Print the book twice: the first pass yields the page numbers of the table of contents.
 
     Args:
         file: Destination.
 
     Raises:
-        ValueError: If the pages cannot be written, or a line of the contents leads nowhere.
+        ValueError: If the pages cannot be written, or a link in the table of contents is broken.
         OSError: If Chromium is missing, or something cannot be read or written.
     """
     if file.is_dir():
@@ -73,14 +73,14 @@ def write(file: Path) -> list[str]:
         with pdf.open_outline() as outline:
             _name(outline.root, {heading.replace(" ", ""): heading for heading in headings})
         pdf.Root.PageMode = pikepdf.Name.UseOutlines
-        # A third of the size: Chromium does not compress the tags.
+        # This reduces the file to a third, because Chromium does not compress the tags.
         pdf.save(object_stream_mode=pikepdf.ObjectStreamMode.generate)
     os.replace(draft, file)
     return [f"written: {file}"]
 
 
 def prepare(page: Page) -> list[str]:
-    """Open the page as it is printed, and return the anchors that its contents lead to.
+    """Prepare the page for printing, and return the anchors in its table of contents.
 
     Args:
         page: An empty tab.
@@ -123,7 +123,7 @@ def _print(page: Page, file: Path, *, tagged: bool) -> None:
 
 
 def _name(bookmarks: list[pikepdf.OutlineItem], headings: dict[str, str]) -> None:
-    """Restore the space that Chromium drops where a heading continues on the next line."""
+    """Restore the space that Chromium drops when a heading wraps to the next line."""
     for bookmark in bookmarks:
         bookmark.title = headings.get(bookmark.title.replace(" ", ""), bookmark.title)
         _name(bookmark.children, headings)

@@ -2,8 +2,8 @@
 
 Usage: python -m tools.write_slides [FOLDER]
 
-FOLDER is build/slides by default. The decks load only files inside FOLDER, so they also open from
-a disk. Workshops have no slides.
+FOLDER is build/slides by default. The decks load only files inside FOLDER, so they also work
+without a server. Workshops have no slides.
 
 The author chooses a slide type for every cell, in JupyterLab under Property Inspector:
 
@@ -53,7 +53,7 @@ SENTENCE_END = re.compile(r"(?<=[.?!:])\s+(?=[\"*A-Z])")
 LIVE = '<iframe class="live"'
 # Links in code stay as they are.
 LINK = re.compile(r"```.*?```|`[^`\n]+`|\[(?P<text>[^\]\n]+)\]\((?P<target>[^)\s]+)\)", re.S)
-MAX_WORDS = 120  # characters of a paragraph that are shown, unless its first sentence is longer
+MAX_WORDS = 120  # characters of a paragraph to show, unless its first sentence is longer
 
 
 @dataclass
@@ -64,7 +64,7 @@ class Slide:
     shown: list[NotebookNode] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     question: str = ""
-    led: int = 0  # how many of the notes precede what is shown last
+    led: int = 0  # number of notes before the cell that is shown last
 
     @property
     def heading(self) -> str:
@@ -95,7 +95,7 @@ def slide_type(cell: NotebookNode) -> str:
 
 
 def cut(notebook: NotebookNode) -> list[Slide]:
-    """Cut a lesson into slides; the first one holds what precedes the first heading.
+    """Split a lesson into slides; the first slide contains the cells before the first heading.
 
     Raises:
         ValueError: If a slide type is wrong or a figure has no alt text.
@@ -117,7 +117,7 @@ def _cut_markdown(deck: list[Slide], source: str, *, asks: bool) -> None:
     for place, block in enumerate(blocks, 1):
         if block.startswith("##"):
             if len(deck) > 1 and not (deck[-1].shown or deck[-1].notes):
-                deck.pop()  # a heading directly below another one takes its slide
+                deck.pop()  # a heading directly below another heading replaces its slide
             deck.append(Slide(block.lstrip("# ")))
         elif asks and place == len(blocks):
             section = deck[-1].section
@@ -157,7 +157,7 @@ def _cut_code(deck: list[Slide], cell: NotebookNode, chosen: str) -> None:
 
 
 def _show(deck: list[Slide], cells: list[NotebookNode], *, opens: bool) -> None:
-    """Put cells on the slide, or on a new slide under the same heading."""
+    """Add cells to the current slide, or to a new slide with the same heading."""
     slide = deck[-1]
     lead = slide.notes[-1] if len(slide.notes) > slide.led else ""
     if opens and slide.shown:
@@ -173,7 +173,7 @@ def _show(deck: list[Slide], cells: list[NotebookNode], *, opens: bool) -> None:
 
 
 def shortened(paragraph: str) -> str:
-    """Return the last sentence of a paragraph that ends in a colon, else its first sentences."""
+    """Return the last sentence of a paragraph that ends in a colon, otherwise the first ones."""
     first, *others = SENTENCE_END.split(paragraph)
     if paragraph.endswith(":"):
         return others[-1] if others else first
@@ -185,19 +185,19 @@ def shortened(paragraph: str) -> str:
 
 
 def linked(text: str) -> str:
-    """Point links between lessons to their decks, and replace all other links by their text."""
+    """Point links between lessons to their decks, and replace all other links with their text."""
 
-    def turn(match: re.Match[str]) -> str:
+    def replace(match: re.Match[str]) -> str:
         if match["target"] is None:
             return match[0]
         lesson = re.fullmatch(r"(\w+)\.ipynb(?:#.*)?", match["target"])
         return f"[{match['text']}]({lesson[1]}.html)" if lesson else match["text"]
 
-    return LINK.sub(turn, text)
+    return LINK.sub(replace, text)
 
 
 def deck(notebook: NotebookNode, place: int) -> NotebookNode:
-    """Return the notebook of a deck: title, slides, and the way to the next deck.
+    """Return the notebook of a deck: title, slides, and a link to the next deck.
 
     Args:
         notebook: The lesson.
@@ -206,7 +206,7 @@ def deck(notebook: NotebookNode, place: int) -> NotebookNode:
     step = STEPS[place]
     title, opening, *slides = cut(notebook)
     title.section = _name(step)
-    # The heading of the opening is the question; its paragraphs become speaker's notes.
+    # The heading of the opening slide is the question; its paragraphs become speaker's notes.
     title.notes += opening.notes
     title.shown = [_markdown(f"{step.question}\n\n`{step.contract}`")]
     if figure := central_figure(notebook):
@@ -225,7 +225,7 @@ def deck(notebook: NotebookNode, place: int) -> NotebookNode:
 
 
 def central_figure(notebook: NotebookNode) -> Picture | None:
-    """Return the figure of a lesson's main idea, or its first figure, or None.
+    """Return the figure of a lesson's main idea, else the first figure, or None.
 
     Args:
         notebook: The lesson, with outputs.
@@ -236,14 +236,14 @@ def central_figure(notebook: NotebookNode) -> Picture | None:
 
 
 def write(folder: Path, modules: Path = MODULES) -> list[str]:
-    """Write all decks and what they load, and say how many there are.
+    """Write all decks with their assets, and return a message with the number of decks.
 
     Args:
-        folder: Destination; its former content is removed.
-        modules: The folder into which npm installed reveal.js and MathJax.
+        folder: Destination; existing content is removed.
+        modules: Folder in which npm installed reveal.js and MathJax.
 
     Raises:
-        ValueError: If a file is missing, or a cell cannot be shown as it is marked.
+        ValueError: If a file is missing, or a cell cannot be shown with its slide type.
         OSError: If something cannot be read or written.
     """
     apart(folder, NOTEBOOKS)

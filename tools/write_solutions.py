@@ -2,8 +2,8 @@
 
 Usage: python -m tools.write_solutions [FOLDER]
 
-FOLDER is build/solutions by default. Files in FOLDER with the name of a notebook are overwritten. A
-solution is the right answer of the checker: see twelve_lab.check.solve.
+FOLDER is build/solutions by default. Existing notebooks of the same name are overwritten. A
+solution is the checker's right answer: see twelve_lab.check.solve.
 """
 
 import ast
@@ -22,27 +22,27 @@ from tools.command import run
 ROOT = Path(__file__).resolve().parent.parent
 NOTEBOOKS = ROOT / "notebooks"
 SOLUTIONS = Path("build/solutions")
-# Text in code that looks like a link is no link.
+# Text in code that looks like a link is not a link.
 LINK = re.compile(r"```.*?```|`[^`\n]+`|\]\((?P<target>[^)#\s]+)", re.DOTALL)
 ELSEWHERE = re.compile(r"[a-z]+:")
 
 
 def lessons(notebooks: Path = NOTEBOOKS) -> dict[str, NotebookNode]:
-    """Read every notebook, workshops too.
+    """Read all notebooks, including workshops.
 
     Args:
-        notebooks: Their folder.
+        notebooks: Folder of the notebooks.
 
     Returns:
-        Notebooks by their path in the folder, sorted.
+        Notebooks keyed by their path in the folder, sorted.
 
     Raises:
-        ValueError: If there is no notebook, or if a notebook cannot be read.
+        ValueError: If no notebook is found, or a notebook cannot be read.
     """
     notebooks_by_path = {}
     for path in sorted(notebooks.rglob("*.ipynb")):
         name = path.relative_to(notebooks)
-        # An editor keeps copies in hidden folders.
+        # Editors keep copies in hidden folders.
         if any(part.startswith(".") for part in name.parts):
             continue
         try:
@@ -74,16 +74,16 @@ def solved(
 
     Args:
         notebook: A notebook without solutions. It is not modified.
-        ids: The exercises to solve; all by default.
+        ids: Ids of the exercises to solve; all by default.
         marked: Whether to put nbgrader's markers around each solution.
 
     Returns:
-        A copy, without the outputs of solved cells and of their checks.
+        A copy without the outputs of solved cells and their checks.
 
     Raises:
-        ValueError: If an answer cell has been filled in already.
+        ValueError: If an answer cell is already filled in.
     """
-    # This import loads torch, which reading notebooks does not need.
+    # Import here: this loads torch, which is not needed to read notebooks.
     from twelve_lab.check.solve import solution
 
     names: set[str] = set()
@@ -142,7 +142,7 @@ def write(folder: Path, notebooks: Path = NOTEBOOKS) -> list[str]:
         notebooks: The folder of the notebooks.
 
     Returns:
-        Messages, line by line.
+        Lines of a message.
 
     Raises:
         ValueError: If a folder or a notebook is invalid; then nothing is written.
@@ -161,7 +161,7 @@ def write(folder: Path, notebooks: Path = NOTEBOOKS) -> list[str]:
 
 
 def _relinked(text: str, page: Path, copied: Path, notebooks: Path) -> str:
-    """Rewrite links out of the folder of the notebooks, so that they work from a copy."""
+    """Rewrite links that leave the folder of the notebooks, so they work from a copy."""
 
     def rewrite(link: re.Match[str]) -> str:
         target = link["target"]

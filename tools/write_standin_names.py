@@ -1,8 +1,8 @@
-"""List the names and arguments of PyTorch for the stand-in, which says then what it lacks.
+"""List PyTorch's names and arguments, so the stand-in can report what it does not support.
 
     python -m tools.write_standin_names
 
-It writes browser/torch/names.json.
+The output is browser/torch/names.json.
 """
 
 import importlib
@@ -35,7 +35,7 @@ def present() -> set[str]:
 
 
 def page() -> str:
-    """Return the lists as JSON."""
+    """Format the lists as JSON."""
     arguments: dict[str, set[str]] = defaultdict(set)
     overloads: dict[str, set[str]] = defaultdict(set)
     positional: dict[str, int] = defaultdict(int)
@@ -44,7 +44,7 @@ def page() -> str:
         if space != "aten" or name.startswith("_"):
             continue
         arguments[name].update(x.name for x in schema.arguments if x.name != "self")
-        # Others are operations on numbers, or on axes with names.
+        # The other overloads take scalars, named axes, or an output argument.
         of_tensors = schema.arguments and "Tensor" in str(schema.arguments[0].type)
         if of_tensors and not re.search("out|name", schema.overload_name.lower()):
             overloads[name].add(str(schema))

@@ -24,7 +24,7 @@ The names are in reading order: each layer uses only those above it.
 
 def row(step: Step, root: Path) -> str:
     """Return the row of a step in the README's table, with a link to its workshop if it has one."""
-    # The single character for an arrow does not break across lines.
+    # A one-character arrow does not break across lines.
     contract = step.contract.replace("<->", "↔").replace("->", "→")
     notebook = f"[{step.title}]({step.notebook})"
     if (root / step.workshop).exists():
@@ -36,9 +36,9 @@ def readme(text: str, steps: Iterable[Step], root: Path = ROOT) -> str:
     """Replace the table of the steps in the README.
 
     Args:
-        text: The README; the table is replaced.
-        steps: The steps.
-        root: The project.
+        text: Content of the README.
+        steps: Steps of the course.
+        root: Root of the project.
     """
     start = text.index(HEAD) + len(HEAD)
     end = text.index("\n\n", start) + 1
@@ -46,7 +46,7 @@ def readme(text: str, steps: Iterable[Step], root: Path = ROOT) -> str:
 
 
 def exports(steps: Iterable[Step | Drill]) -> str:
-    """Return the package's `__init__.py`: it imports the public names, in reading order.
+    """Format the package's `__init__.py`, which imports the public names in reading order.
 
     Args:
         steps: The steps, then the tasks to write by hand.
@@ -71,9 +71,9 @@ def write(root: Path, steps: Iterable[Step], drills: Iterable[Drill]) -> None:
     """Write the README's table and the package's `__init__.py`.
 
     Args:
-        root: The project.
-        steps: Its steps.
-        drills: Its tasks to write by hand.
+        root: Root of the project.
+        steps: Steps of the course.
+        drills: Tasks to write by hand.
     """
     text = (root / README).read_text(encoding="utf-8")
     (root / README).write_text(readme(text, steps, root), encoding="utf-8")

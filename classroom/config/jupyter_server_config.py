@@ -1,4 +1,4 @@
-"""Settings of every student's server, and of the teacher's."""
+"""Configuration of the Jupyter servers of students and teacher."""
 
 import os
 import shutil
@@ -10,13 +10,13 @@ from pathlib import Path
 from jupyter_client.connect import LocalPortCache
 from jupyter_server.services.contents.largefilemanager import AsyncLargeFileManager
 
-c = get_config()  # noqa: F821 (Jupyter puts it there)
+c = get_config()  # noqa: F821 (defined by Jupyter)
 
-# Any account of the machine can connect to the port on which a kernel prints: encrypt it.
+# Any account on this machine can connect to a kernel's output port: encrypt the connection.
 c.KernelManager.transport_encryption = "required"
-# When a class begins, thirty kernels choose five ports each within a second. Another kernel may
-# take a free port before this one listens: a race condition. Each account therefore has its own
-# hundred ports, below the ephemeral ports; the user IDs of a class are consecutive.
+# When a class begins, thirty kernels choose five ports each within a second. This is a race
+# condition: another kernel may take a free port before this one listens. Each account therefore has
+# its own range of 100 ports below the ephemeral ports. The user IDs of a class are consecutive.
 _hundred = 20_000 + 100 * (os.getuid() % 120)
 _ports = cycle(range(_hundred, _hundred + 100))
 
@@ -30,8 +30,8 @@ def _own_port(_: LocalPortCache, ip: str) -> int:
 
 
 LocalPortCache.find_available_port = _own_port
-# A forgotten kernel holds 430 MB. Stop a kernel after an idle hour, and the server one hour later.
-# The files stay.
+# A forgotten kernel uses 430 MB. Stop a kernel after an idle hour, and the server one hour later.
+# Files are kept.
 c.MappingKernelManager.cull_idle_timeout = 3600
 c.MappingKernelManager.cull_connected = True
 c.TerminalManager.cull_inactive_timeout = 3600
@@ -43,7 +43,7 @@ c.LabApp.custom_css = True
 c.ServerApp.tornado_settings = {"static_custom_path": _lab}
 
 if "TWELVE_COURSE" in os.environ:
-    # JupyterLab shows the formgrader, a page of the same server, in a frame.
+    # JupyterLab shows the formgrader, a page of the same server, in an iframe.
     headers = {"Content-Security-Policy": "frame-ancestors 'self'"}
     c.ServerApp.tornado_settings["headers"] = headers
 else:
@@ -51,20 +51,20 @@ else:
 
 
 class WholeFiles(AsyncLargeFileManager):
-    """Saves files with atomic writes.
+    """Save files with atomic writes.
 
-    Jupyter overwrites the file and keeps a copy beside it. On a nearly full disk, a second attempt
-    to save overwrites the copy too, and both files are truncated.
+    By default, Jupyter overwrites the file and keeps a copy beside it. On a nearly full disk, a
+    second attempt to save also overwrites the copy, and both files are truncated.
     """
 
     @contextmanager
     def atomic_writing(self, os_path, text=True, encoding="utf-8"):
-        """Write to a temporary file, then rename it: the file is either the old one or the new one.
+        """Write to a temporary file, then rename it, so the file is never incomplete.
 
         Args:
-            os_path: The path of the file.
-            text: Whether text is written.
-            encoding: The encoding of the text.
+            os_path: Path of the file.
+            text: Whether to open the file in text mode.
+            encoding: Encoding in text mode.
         """
         target = Path(os_path).resolve()
         temporary = target.with_name(f".{target.name}.new")

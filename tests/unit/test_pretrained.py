@@ -357,7 +357,8 @@ def test_without_output_projection_the_embedding_is_used(model, tmp_path):
 
 def test_optional_keys_have_the_defaults_of_the_format(folder, tmp_path):
     # load accepts keys whose values have no effect.
-    neutral = {"layer_types": ["full_attention"] * 2, "embedding_multiplier": 1.0}
+    neutral = {"layer_types": ["full_attention"] * 2, "embedding_multiplier": 1.0,
+               "partial_rotary_factor": 1.0}  # fmt: skip
     loaded, tokenizer = load(write_config(folder, rope_theta=None, eos_token_id=None, **neutral))
     assert (loaded.rotary.base, tokenizer.end_ids) == (10000.0, [])
     # By default, num_kv_heads is num_heads, and d_k is d_model / num_heads.
@@ -559,6 +560,7 @@ def test_truncated_gguf_is_refused(gguf_file):
         ({"model_type": "smollm3", "no_rope_layers": [1]}, "no_rope_layers must have 2 .* got 1"),
         ({"model_type": "smollm3", "no_rope_layer_interval": 0}, "no_rope_layer_interval must"),
         ({"embedding_multiplier": 0}, "unsupported embedding_multiplier 0"),
+        ({"partial_rotary_factor": 0.5}, "unsupported partial_rotary_factor 0.5"),
         ({"a_new_key": "x"}, "unsupported a_new_key 'x'"),
         ({"layer_types": ["sliding_attention"] * 2}, "unsupported layer_types 'sliding_attention'"),
         ({"tie_word_embeddings": "false"}, "unsupported tie_word_embeddings 'false'"),

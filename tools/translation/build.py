@@ -1,4 +1,4 @@
-"""Write a page in another language: the English page with each text replaced."""
+"""Build a translated page: the English page with each text replaced."""
 
 import os
 import re
@@ -14,18 +14,18 @@ LINK = re.compile(r"(?<=\]\()([^()#\s]+)(?=[)#])|(?<=href=\")([^\"#]+)(?=[\"#])"
 
 
 def target(name: str, language: str) -> Path:
-    """Locate the translated page."""
+    """Return the path of the translated page."""
     if name == catalogue.README:
         return catalogue.ROOT / f"README.{language}.md"
     return catalogue.ROOT / "notebooks" / language / f"{name}.ipynb"
 
 
 def build(name: str, language: str) -> NotebookNode:
-    """Translate a page; what has no translation yet stays English.
+    """Translate a page; texts without a translation stay English.
 
     Args:
-        name: The page.
-        language: The language.
+        name: Name of the page.
+        language: Language of the translation.
     """
     page = catalogue.read_page(name)
     known = catalogue.translations(name, language)
@@ -38,7 +38,7 @@ def build(name: str, language: str) -> NotebookNode:
             cell.outputs, cell.execution_count = [], None
         else:
             cell.source = _linked(cell.source, name, language)
-    if name == catalogue.README:  # the README links to its translations, and these to it
+    if name == catalogue.README:  # the README and its translations link to each other
         own = re.escape(f"({target(name, language).name})")
         source = page.cells[0].source
         page.cells[0].source = re.sub(rf"\[\w+\]{own}", "[English](README.md)", source)
@@ -51,7 +51,7 @@ def build(name: str, language: str) -> NotebookNode:
 
 
 def selects(source: str, language: str) -> str:
-    """Return the lines that select the language at the end of the first code cell."""
+    """Return the lines that select the language, to append to the first code cell."""
     first = "" if "import twelve_lab as lab" in source else "\n\nimport twelve_lab as lab\n"
     return f'{first}\nlab.language("{language}")'
 
@@ -69,7 +69,7 @@ def write(name: str, language: str) -> Path:
 
 
 def _linked(source: str, name: str, language: str) -> str:
-    """Let links lead from the translated page to translated pages, and to English ones else."""
+    """Rewrite links of a translated page to translated pages, or to English ones if missing."""
     here, there = catalogue.pages()[name].parent, target(name, language).parent
     ours = {path.resolve(): target(page, language) for page, path in catalogue.pages().items()}
 

@@ -1,6 +1,6 @@
-"""The catalogues of a language: one for each page, one for the messages of the lab.
+"""The catalogues of a language: one per page, and one for the messages of the lab.
 
-Babel reads and writes them. What several pages say is in the catalogue `shared`.
+Babel reads and writes them. Texts that occur on several pages are in the catalogue `shared`.
 """
 
 import io
@@ -23,9 +23,9 @@ from twelve_lab.course import BY_HAND
 
 ROOT = Path(__file__).parents[2]
 MESSAGES, SHARED, README = "messages", "shared", "README"
-# What `build` adds to a page that links to a workshop.
+# Sentence that `build` adds to a page that links to a workshop.
 WORKSHOPS = "The workshops are in English."
-DATE = datetime(2026, 1, 1, tzinfo=UTC)  # in the head of the compiled messages
+DATE = datetime(2026, 1, 1, tzinfo=UTC)  # in the header of the compiled messages
 HEADER = """msgid ""
 msgstr ""
 "Content-Type: text/plain; charset=UTF-8\\n"
@@ -37,7 +37,7 @@ msgstr ""
 
 
 def pages() -> dict[str, Path]:
-    """Map the name of each translated page, as "04_attention" or "by_hand/lora", to its file."""
+    """Map page names, such as "04_attention" or "by_hand/lora", to the English files."""
     found = {path.stem: path for path in sorted((ROOT / "notebooks").glob("*.ipynb"))}
     by_hand = sorted((ROOT / "notebooks" / BY_HAND).glob("*.ipynb"))
     found |= {f"{BY_HAND}/{path.stem}": path for path in by_hand}
@@ -45,19 +45,19 @@ def pages() -> dict[str, Path]:
 
 
 def names() -> list[str]:
-    """Name all catalogues."""
+    """List the names of all catalogues."""
     return [MESSAGES, SHARED, *pages()]
 
 
 def file_of(name: str, language: str) -> Path:
-    """Locate a catalogue."""
+    """Return the path of a catalogue."""
     if name == MESSAGES:
         return write_messages.PAGE.parent / language / "LC_MESSAGES" / "twelve_lab.po"
     return ROOT / "locale" / language / f"{name}.po"
 
 
 def read_page(name: str) -> NotebookNode:
-    """Read a page. A Markdown file is a notebook of one cell."""
+    """Read a page. A Markdown file becomes a notebook with one cell."""
     path = pages()[name]
     if path.suffix == ".ipynb":
         return nbformat.read(path, as_version=4)
@@ -67,7 +67,7 @@ def read_page(name: str) -> NotebookNode:
 
 @cache
 def sources(name: str) -> list[tuple[Piece, str]]:
-    """List the texts of a page in order, each with the id of its cell. A contract is a message."""
+    """List the texts of a page except contracts, in order, each with the id of its cell."""
     page = read_page(name)
     looked_up = lookups(page)
     return [
@@ -79,7 +79,7 @@ def sources(name: str) -> list[tuple[Piece, str]]:
 
 
 def template(name: str) -> Catalog:
-    """Collect the entries that a catalogue must have, without translations."""
+    """Return the catalogue with all required entries, without translations."""
     if name == MESSAGES:
         return read_po(io.BytesIO(write_messages.page().encode()))
     catalogue = Catalog()
@@ -96,7 +96,7 @@ def template(name: str) -> Catalog:
 
 @cache
 def _shared() -> frozenset[str]:
-    """Find the texts that more than one page has."""
+    """Return the texts that occur on more than one page."""
     counts = Counter(
         text for page in pages() for text in {piece.text for piece, _ in sources(page)}
     )
@@ -104,7 +104,7 @@ def _shared() -> frozenset[str]:
 
 
 def read(name: str, language: str) -> Catalog:
-    """Read a catalogue; it is empty where its file does not exist."""
+    """Read a catalogue; return an empty one if the file does not exist."""
     path = file_of(name, language)
     if not path.exists():
         return Catalog(locale=language)
@@ -113,7 +113,7 @@ def read(name: str, language: str) -> Catalog:
 
 
 def write(catalogue: Catalog, name: str, language: str) -> None:
-    """Write a catalogue, without what changes at every edit: dates and line numbers."""
+    """Write a catalogue, without dates and line numbers, which change with every edit."""
     written = io.BytesIO()
     write_po(
         written, catalogue, width=0, omit_header=True, include_lineno=False, ignore_obsolete=True,
@@ -128,9 +128,9 @@ def write(catalogue: Catalog, name: str, language: str) -> None:
 
 
 def update(name: str, language: str) -> None:
-    """Bring a catalogue up to date: a changed text keeps its translation and becomes fuzzy.
+    """Update a catalogue: a changed text keeps its translation and becomes fuzzy.
 
-    A text that moved to another page brings its translation.
+    A text that moved to another page keeps its translation too.
     """
     catalogue, wanted = read(name, language), template(name)
     if name != MESSAGES:
@@ -145,7 +145,7 @@ def update(name: str, language: str) -> None:
 
 
 def compile_messages(language: str) -> bytes:
-    """Compile the messages, as gettext reads them."""
+    """Compile the messages to the binary format of gettext."""
     written = io.BytesIO()
     catalogue = Catalog(locale=language, creation_date=DATE, revision_date=DATE)
     for id, string in _finished(MESSAGES, language).items():
@@ -156,18 +156,18 @@ def compile_messages(language: str) -> bytes:
 
 
 def translations(name: str, language: str) -> dict[str, str]:
-    """Map each text of a page to its translation; the contracts are among the messages."""
+    """Map each text of a page to its translation, including contracts and shared texts."""
     messages = _finished(MESSAGES, language)
     contracts = {id: messages[id] for id in CONTRACTS & messages.keys()}
     return contracts | _finished(SHARED, language) | _finished(name, language)
 
 
 def _finished(name: str, language: str) -> dict:
-    """Map the texts of one catalogue to their translations."""
+    """Map the texts of a catalogue to their finished translations."""
     done = (entry for entry in entries(name, language) if entry.string and not entry.fuzzy)
     return {entry.id: entry.string for entry in done}
 
 
 def entries(name: str, language: str) -> Iterator:
-    """Yield the entries of a catalogue without its head, in order."""
+    """Yield the entries of a catalogue in order, without the header."""
     yield from (entry for entry in read(name, language) if entry.id)

@@ -1,17 +1,17 @@
-"""The part of Noto Sans CJK SC that the figures of a translation need."""
+"""The subset of Noto Sans CJK SC that translated figures need."""
 
 from pathlib import Path
 
 from tools.translation import catalogue
 from twelve_lab.draw.font import CHINESE
 
-# Where Debian's package fonts-noto-cjk puts it. The file holds several fonts.
+# Path in Debian's package fonts-noto-cjk. The file contains several fonts.
 INSTALLED = Path("/usr/share/fonts/opentype/noto/NotoSansCJK-Regular.ttc")
 NAME = "Noto Sans CJK SC"
 
 
 def characters(language: str) -> str:
-    """Collect what figures may show: the messages, and the strings of code cells."""
+    """Collect the characters that figures may show, from messages and strings in code cells."""
     texts = [
         "".join(entry.string or "")
         for name in catalogue.names()
@@ -22,10 +22,10 @@ def characters(language: str) -> str:
 
 
 def write() -> Path:
-    """Write the part of the installed font that all languages need.
+    """Write the subset of the installed font that all languages need.
 
     Raises:
-        OSError: The font is not installed.
+        OSError: If the font is not installed.
     """
     from fontTools.subset import Options, Subsetter
     from fontTools.ttLib import TTCollection
@@ -43,7 +43,7 @@ def write() -> Path:
 
 
 def missing(language: str) -> set[str]:
-    """Find the characters that the stored part does not have."""
+    """Return the characters that the stored subset lacks."""
     from fontTools.ttLib import TTFont
 
     return set(characters(language)) - set(map(chr, TTFont(CHINESE).getBestCmap()))

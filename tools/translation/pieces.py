@@ -1,7 +1,7 @@
-"""Find the texts of a page that a translator writes, and put translations in their place.
+"""Find the translatable texts of a page, and replace them with translations.
 
-A piece is a Markdown block (the lines between two blank lines), a string of a code cell that a
-reader sees, or a comment. Code, formulas and numbers in a piece stay as they are.
+A piece is a Markdown block (the lines between two blank lines), a string in a code cell that a
+reader sees, or a comment. Code, formulas and numbers in a piece are not translated.
 """
 
 import ast
@@ -18,21 +18,21 @@ from tests.course.notebook_rules import AXES, CONTRACTS
 from twelve_lab import example
 from twelve_lab.check.solve import STUB
 
-# The same in every language: axes, tensors, the vocabulary of the model.
+# Names that are the same in every language: axes, tensors, the vocabulary of the model.
 NAMES = {*AXES, *re.findall(r"\w+", " ".join(example.words["vocab"])), "logits", "scores",
          "weights", "context", "bias", "token", "ids", "src_mask", "tgt_mask"}  # fmt: skip
-# Labels of one word that a reader sees. Other words alone are names.
+# Single-word labels that a reader sees. Other single words are names.
 LABELS = {"added", "after", "before", "built", "causal", "collected", "difference", "evaluation",
           "feed-forward", "filled", "multiplied", "nothing", "ours", "padding", "right", "rotated",
           "says", "self-attention", "sum", "theirs", "training"}  # fmt: skip
-# Strings that are read by a model or a library, though they look like sentences.
+# Strings that look like sentences but are input to a model or a library.
 READ_BY_CODE = re.compile(
     r"install -q |Once upon a time|The capital of France|What is a dogfish|<start> I have|"
     r"decoder\.layers|d_model q_k_v|^causal mask$|^feed-forward \d$|The capital of \{|"
     r"^France Germany|^Paris Berlin|The opposite of hot|^ cold$|"
     + re.escape(STUB.removeprefix("# "))
 )
-# What no translator changes inside a piece.
+# Parts of a piece that are not translated.
 FIXED = re.compile(
     r"```.*?```|`[^`\n]+`|\$\$.+?\$\$|\$[^$]+\$|</?\w+[^>]*>|(?<=\])\([^()\s]+\)|https?://\S+", re.S
 )
@@ -40,18 +40,18 @@ WORD = re.compile(r"[A-Za-z][A-Za-z_]+")
 SPECIFICATION = re.compile(r"[a-z_][\w*]*(?: [a-z_1][\w*]*)*")
 LITERAL = re.compile(r"([A-Za-z]*)(\"\"\"|'''|\"|')(.*)\2", re.S)
 PART = re.compile(r"[fF]?\"((?:[^\"\\]|\\.)*)\"")
-DOCSTRING = 84  # columns, as check.blank_page.blank wraps them
+DOCSTRING = 84  # columns, as in check.blank_page.blank
 
 
 class Piece(NamedTuple):
     """A text in the source of a cell.
 
     Args:
-        start: Where it begins.
-        end: Where it ends.
-        text: Part that is translated.
-        note: What it is, for the translator.
-        frame: Writes a translation into the source.
+        start: Start index in the source.
+        end: End index in the source.
+        text: Text to translate.
+        note: Note for the translator.
+        frame: Converts a translation to source code.
     """
 
     start: int
@@ -65,30 +65,30 @@ def pieces(source: str, kind: str, looked_up: frozenset[str] = frozenset()) -> I
     """Yield the pieces of a cell in order.
 
     Args:
-        source: Its source.
+        source: Source of the cell.
         kind: "markdown" or "code".
-        looked_up: Strings by which the page looks something up.
+        looked_up: Strings that the page uses as keys.
     """
-    found = _markdown(source) if kind == "markdown" else _code(source, looked_up)
-    return iter(sorted(found))
+    unsorted = _markdown(source) if kind == "markdown" else _code(source, looked_up)
+    return iter(sorted(unsorted))
 
 
 def translated(
     source: str, kind: str, translate: Callable[[Piece], str], looked_up: frozenset[str]
 ) -> str:
-    """Put the translation of each piece in its place."""
+    """Replace each piece with its translation."""
     for piece in reversed(list(pieces(source, kind, looked_up))):
         source = source[: piece.start] + piece.frame(translate(piece)) + source[piece.end :]
     return source
 
 
 def has_words(text: str) -> bool:
-    """Check whether there is anything to translate besides code, formulas and names."""
+    """Return whether a text contains words other than code, formulas and names."""
     return any(word not in NAMES for word in WORD.findall(FIXED.sub(" ", text)))
 
 
 def fields(text: str) -> list[str]:
-    """List the fields in braces, with their expressions, sorted."""
+    """List the replacement fields of a format string, sorted."""
     found, depth, start = [], 0, 0
     for place, sign in enumerate(text.replace("{{", "  ").replace("}}", "  ")):
         if sign == "{":
@@ -101,7 +101,7 @@ def fields(text: str) -> list[str]:
 
 
 def lookups(notebook: NotebookNode) -> frozenset[str]:
-    """Find the strings that a notebook looks up or compares: they are no text."""
+    """Return the strings that a notebook uses as keys or compares; these are not translated."""
     found = set()
     for cell in notebook.cells:
         for node in ast.walk(ast.parse(cell.source)) if cell.cell_type == "code" else ():
@@ -144,7 +144,7 @@ def _code(source: str, looked_up: frozenset[str]) -> Iterator[Piece]:
         text = source[starts[line - 1] : starts[line]]
         return starts[line - 1] + len(text.encode()[:column].decode())
 
-    # What a field of an f-string holds is code.
+    # The contents of an f-string replacement field are code.
     inner = {
         part for node in ast.walk(tree) if isinstance(node, ast.JoinedStr)
         for part in ast.walk(node) if part is not node
@@ -180,7 +180,7 @@ def _string(
         return Piece(start + len(quote), end - len(quote), text, "docstring")
     if not _is_read(node, text, looked_up):
         return None
-    if "\n" in text and len(quote) == 1:  # several literals in a row are one
+    if "\n" in text and len(quote) == 1:  # adjacent literals are concatenated
         text = "".join(PART.findall(source[start:end]))
         prefix = "f" if isinstance(node, ast.JoinedStr) else ""
         return Piece(start, end, text, note, lambda words: f'{prefix}"{words}"')
@@ -189,7 +189,7 @@ def _string(
 
 
 def _wrapped(contract: str, indent: str) -> str:
-    """Wrap a contract like check.blank_page.blank, which counts its quotes."""
+    """Wrap a contract like check.blank_page.blank, which includes the quotes in the width."""
     from twelve_lab.show.wide import wrap
 
     lines = wrap(f'"""{contract}"""', DOCSTRING)
@@ -204,7 +204,7 @@ def _is_docstring(node: ast.expr) -> bool:
 
 
 def _is_read(node: ast.expr, text: str, looked_up: frozenset[str]) -> bool:
-    """Check whether a reader sees a string, by what the cell does with it."""
+    """Return whether a reader sees a string, judged by how the code uses it."""
     plain = text
     for field in fields(text) if isinstance(node, ast.JoinedStr) else ():
         plain = plain.replace(field, " ")

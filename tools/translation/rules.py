@@ -1,4 +1,4 @@
-"""The rules of a translation: complete, true to its source, in the words of the glossary."""
+"""Rules for translations: complete, faithful to the source, consistent with the glossary."""
 
 import ast
 import re
@@ -21,10 +21,10 @@ SCALED = re.compile(rf"(\d[\d,]*(?:\.\d+)?) *({'|'.join(SCALES)})")
 BOLD = re.compile(r"\*\*[^*]+\*\*")
 EMPHASIS = re.compile(r"(\*\*?)[^*\s](?:[^*]*[^*\s])?\1")
 TAG = re.compile(r"</?(?:small|details|summary|b|i|br|sub|sup|kbd|img|a|p|div)\b[^>]*>")
-# A line of code that fits the column of the book.
+# Maximum length of a line of code in the book.
 WIDEST = 105
 HAN = "\u3400-\u9fff"
-# A contract of names and axes alone has nothing to translate.
+# A contract that consists of names and axes has nothing to translate.
 AXES_ONLY = re.compile(r"\w+ \([^()]*\)|\([^()]*\)|\w*_\w+|\b\w\b|->")
 STYLE = {
     rf"[{HAN}][,.;:?!](?![\w/])|[{HAN}],\w|[,;:?!] ?[{HAN}]": "a half-width mark: write ，。；：？",
@@ -41,9 +41,9 @@ class Term(NamedTuple):
     """A row of the glossary.
 
     Args:
-        english: The term, in lower case.
-        chosen: Translations of which one must occur.
-        never: Translations that must not occur.
+        english: English term, in lower case.
+        chosen: Allowed translations, one of which must occur.
+        never: Forbidden translations.
         enforced: Whether the rule applies to every entry with the term.
     """
 
@@ -55,9 +55,9 @@ class Term(NamedTuple):
 
 @cache
 def glossary(language: str) -> tuple[Term, ...]:
-    """Read the glossary, the longest terms first. Terms below `## By sense` are advice.
+    """Read the glossary, longest terms first. Terms below `## By sense` are not enforced.
 
-    A language that has just begun has none.
+    A new language may not have a glossary; then it is empty.
     """
     path = catalogue.ROOT / "locale" / language / "glossary.md"
     text = path.read_text(encoding="utf-8") if path.exists() else ""
@@ -73,12 +73,12 @@ def glossary(language: str) -> tuple[Term, ...]:
 
 
 def problems(name: str, language: str, only: str = "") -> Iterator[str]:
-    """Yield what is wrong with a catalogue, with the place and the beginning of each entry.
+    """Yield the problems of a catalogue, with the location and the beginning of each entry.
 
     Args:
-        name: The catalogue.
-        language: Its language.
-        only: Part of a location: other entries are left out.
+        name: Name of the catalogue.
+        language: Language of the catalogue.
+        only: Substring of a location; other entries are left out.
     """
     wanted, found = catalogue.template(name), catalogue.read(name, language)
     for entry in wanted:
@@ -99,7 +99,7 @@ def problems(name: str, language: str, only: str = "") -> Iterator[str]:
 
 
 def of_entry(entry: Message, name: str, language: str) -> Iterator[str]:
-    """Yield what is wrong with one entry."""
+    """Yield the problems of an entry."""
     strings = _forms(entry.string)
     if not all(strings):
         yield "not translated"
@@ -116,12 +116,12 @@ def of_entry(entry: Message, name: str, language: str) -> Iterator[str]:
 
 
 def _forms(text: str | tuple[str, ...]) -> tuple[str, ...]:
-    """Return the singular and the plural of an id or of a translation."""
+    """Return the singular and, if present, the plural forms of an id or a translation."""
     return text if isinstance(text, tuple) else (text,)
 
 
 def _faithful(source: str, text: str, entry: Message, name: str, language: str) -> Iterator[str]:
-    """Compare what a translation must not change."""
+    """Compare the parts that a translation must not change, such as fields and numbers."""
     if text == source and not _is_language_free(source):
         yield "equal to its source"
     kind = "code" if entry.auto_comments else "markdown"
@@ -129,7 +129,7 @@ def _faithful(source: str, text: str, entry: Message, name: str, language: str) 
         kind = "message"
     if kind != "markdown":
         held = [fields(source), fields(text)]
-        if kind == "message":  # which may name a value twice
+        if kind == "message":  # a message may repeat a field
             held = [sorted(set(side)) for side in held]
         yield from _differences("the field", *held)
         source, text = _without_fields(source), _without_fields(text)
@@ -147,7 +147,7 @@ def _faithful(source: str, text: str, entry: Message, name: str, language: str) 
             one, other = (re.findall(pattern, FIXED.sub("", side), re.M) for side in (source, text))
             if len(one) != len(other) or (mark != "table row" and sorted(one) != sorted(other)):
                 yield f"{mark}: {len(one)} in the source, {len(other)} in the translation"
-        # Italics become bold or quotes in Chinese.
+        # In Chinese, italics become bold or quotation marks.
         at_least, emphasized = len(BOLD.findall(source)), len(EMPHASIS.findall(source))
         if not at_least <= len(BOLD.findall(text)) <= emphasized or text.count("**") % 2:
             yield f"bold text: at least {at_least} and at most {emphasized} times"
@@ -167,14 +167,14 @@ def _contract(span: str, language: str) -> str:
 
 
 def _scaled(text: str) -> str:
-    """Write out numbers that end in a word: 7 billion is 70 亿."""
+    """Expand numbers with a scale word: 7 billion equals 70 亿."""
     return SCALED.sub(
         lambda found: str(round(float(found[1].replace(",", "")) * SCALES[found[2]])), text
     )
 
 
 def _spaced(text: str) -> str:
-    """Separate Chinese from numbers, which a word boundary does not."""
+    """Put spaces around Chinese characters, because no word boundary separates digits from them."""
     return re.sub(rf"([{HAN}，。；：？！、（）“”])", r" \1 ", text)
 
 
@@ -193,24 +193,24 @@ def _differences(what: str, one: list[str], other: list[str]) -> Iterator[str]:
 
 
 def _is_language_free(text: str) -> bool:
-    """Check whether a text is the same in every language: a formula, a name, a list of axes."""
+    """Return whether a text is the same in every language: a formula, a name, a list of axes."""
     if text in CONTRACTS:
         return not re.search(r"[a-z]{2,} [a-z]{2,}", AXES_ONLY.sub(",", text))
-    # A name such as AdamW has a capital inside; a call is code.
+    # A name such as AdamW has an inner capital letter; a call is code.
     return not has_words(re.sub(r"^\w+[A-Z]\w*$|^\w+\(\w*\)$", "", _without_fields(text)))
 
 
 def _terms(source: str, text: str, language: str, entry: Message) -> Iterator[str]:
-    """Apply the glossary. A comment `allow: term` above an entry makes an exception."""
+    """Apply the glossary. A comment `allow: term` above an entry permits an exception."""
     lines = [line[len("allow:") :] for line in entry.user_comments if line.startswith("allow:")]
     allowed = {word.strip() for line in lines for word in line.split(",")}
     rest = FIXED.sub(" ", _without_fields(source)).lower()
     for term in glossary(language):
         pattern = rf"(?<![\w-]){re.escape(term.english)}(?:s|es)?(?![\w-])"
         if re.search(pattern, rest):
-            rest = re.sub(pattern, " ", rest)  # a longer term has priority over its parts
+            rest = re.sub(pattern, " ", rest)  # a longer term takes precedence over its parts
             if term.enforced and term.english not in allowed:
-                # A word that stays English is a name in code.
+                # A word that is still English is a name in code.
                 if not any(word.lower() in text.lower() for word in (*term.chosen, term.english)):
                     yield f"glossary: {term.english} is {' or '.join(term.chosen)}"
     for term in glossary(language):
@@ -250,13 +250,13 @@ def _page(name: str, language: str) -> Iterator[str]:
 
 
 def skeleton(source: str, texts: Collection[str]) -> str:
-    """Write code without its texts: strings of the reader, comments and layout.
+    """Dump the syntax tree of code without translatable strings, comments and layout.
 
     The fields of an f-string are sorted, because a translation may order them differently.
 
     Args:
-        source: The code.
-        texts: The strings that a translation may change.
+        source: Source code.
+        texts: Strings that a translation may change.
     """
     tree = ast.parse(source)
     for node in ast.walk(tree):
@@ -274,7 +274,7 @@ def _flat(text: str) -> str:
 
 
 def state(name: str, language: str) -> tuple[int, int, int]:
-    """Count the entries of a catalogue: all, translated, fuzzy."""
+    """Return the numbers of all, translated and fuzzy entries of a catalogue."""
     ids = [entry.id for entry in catalogue.template(name) if entry.id]
     known = [entry for entry in map(catalogue.read(name, language).get, ids) if entry]
     fuzzy = [entry for entry in known if entry.fuzzy]
