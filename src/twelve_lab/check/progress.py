@@ -86,7 +86,7 @@ def note(
     An error is printed and does not stop the check.
 
     Args:
-        id: The exercise.
+        id: Id of the exercise.
         kind: Kind of the verdict: "ok", "not started", or what is wrong.
         mistake: Id of the mistake, if it is a known one.
         now: The time, if not the current one.

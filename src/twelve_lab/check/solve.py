@@ -30,7 +30,7 @@ def solution(id: str, stub: str, given: Collection[str] = (), *, marked: bool = 
     """Fill the answer cell of an exercise with its solution.
 
     Args:
-        id: The exercise.
+        id: Id of the exercise.
         stub: The source of the cell, whose last line is `STUB`.
         given: Names that earlier cells of the notebook define.
         marked: Whether to put the solution between the marks of nbgrader.
