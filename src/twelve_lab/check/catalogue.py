@@ -59,22 +59,22 @@ def mistakes_of(exercise: Exercise) -> dict[str, list[Answer]]:
     Args:
         exercise: The task or question. Its own mistakes precede those of its parts.
     """
-    found: dict[str, list[Answer]] = {}
+    mistakes: dict[str, list[Answer]] = {}
     for part in _within(exercise):
         for id, versions in part.mistakes.items():
             answers = (with_part(exercise.right, part.right, made(each)) for each in versions)
-            found.setdefault(id, []).extend(answers)
-    return found
+            mistakes.setdefault(id, []).extend(answers)
+    return mistakes
 
 
 @cache
 def misconceptions_of(exercise: Exercise) -> dict[str, Answer]:
     """Return the known wrong answers without an id, keyed by their message."""
-    found: dict[str, Answer] = {}
+    wrong: dict[str, Answer] = {}
     for part in _within(exercise):
         for sentence, version in part.misconceptions.items():
-            found.setdefault(sentence, with_part(exercise.right, part.right, made(version)))
-    return found
+            wrong.setdefault(sentence, with_part(exercise.right, part.right, made(version)))
+    return wrong
 
 
 def wrong_versions(task: str) -> dict[str, Answer]:

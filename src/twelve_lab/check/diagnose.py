@@ -260,9 +260,9 @@ def _known(
     exercise: Task | Question, is_like: Callable[[Answer], bool], opening: str = ""
 ) -> Verdict | None:
     """Return a verdict for the mistake, if only one matches the answer, or a misconception."""
-    found = [id for id, versions in mistakes_of(exercise).items() if any(map(is_like, versions))]
+    like = [id for id, versions in mistakes_of(exercise).items() if any(map(is_like, versions))]
     # Mistakes declared at the exercise itself take precedence over those of its parts.
-    mistakes = [id for id in found if id in exercise.mistakes] or found
+    mistakes = [id for id in like if id in exercise.mistakes] or like
     known = [text for text, version in misconceptions_of(exercise).items() if is_like(version)]
     own = [text for text in known if text in exercise.misconceptions]
     if len(mistakes) == 1 and not (own and mistakes[0] not in exercise.mistakes):

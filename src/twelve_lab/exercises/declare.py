@@ -276,13 +276,13 @@ def mistake(
     if not sentence:
         return lambda wrong: mistake(at, id, _sentence(wrong), by=wrong, step=step)
     wrong = by or Edited(at.right, edit, id.replace("-", "_"))
-    found = Mistake(id, sentence, at.name, wrong, step)
+    new = Mistake(id, sentence, at.name, wrong, step)
     known = sheet(at.right.__module__).mistakes
     if id in known:
         raise ValueError(f"mistake {id} declared twice: use `again` for another version")
-    known[id] = found
+    known[id] = new
     again(at, id, by=wrong)
-    return found
+    return new
 
 
 def again(
@@ -349,12 +349,12 @@ def _bare(function: Answer) -> str:
     return "".join(lines[tree.lineno - 1 :])
 
 
-def _declared(one: Any) -> Any:
-    known = sheet(one.right.__module__).exercises
-    if one.name in known:
-        raise ValueError(f"exercise {one.name} declared twice")
-    known[one.name] = one
-    return one
+def _declared(exercise: Any) -> Any:
+    known = sheet(exercise.right.__module__).exercises
+    if exercise.name in known:
+        raise ValueError(f"exercise {exercise.name} declared twice")
+    known[exercise.name] = exercise
+    return exercise
 
 
 def _sentence(function: Answer) -> str:

@@ -37,14 +37,14 @@ def edit(source: str, function: str, changes: dict[str, str]) -> str:
 
 def _replace(source: str, function: str, pattern: str, replacement: str) -> str:
     wanted = parse(pattern)[0]
-    found = [
+    matching = [
         (node, matches)
         for node in ast.walk(_find_function(ast.parse(source), function))
         if (matches := match(wanted, node)) is not None
     ]
-    if len(found) != 1:
-        raise ValueError(f"{function} must contain {pattern!r} once, got {len(found)} times")
-    ((node, matches),) = found
+    if len(matching) != 1:
+        raise ValueError(f"{function} must contain {pattern!r} once, got {len(matching)} times")
+    ((node, matches),) = matching
     segments = {name: ast.get_source_segment(source, each) for name, each in matches.items()}
 
     def replaced(inner: str, outer: str) -> str:
