@@ -1,12 +1,11 @@
-"""The classic mistakes, each beside the right answer: right shape, wrong numbers.
+"""Check answers to the exercises, and recognise classic mistakes.
 
-    check("06-split-heads", my_function)     print what is wrong with an answer, and raise
-    diagnose("06-split-heads", my_function)  return the same as data
+    check("06-split-heads", my_function)     print the verdict, and raise if the answer is wrong
+    diagnose("06-split-heads", my_function)  return the verdict as data
     check("06-scores-shape", (2, 3, 4, 5))   check a prediction
-    MISTAKES["split-view"].sentence          what is wrong, and what to do instead
+    MISTAKES["split-view"].sentence          the mistake, and what to do instead
 
-This package turns an answer into a verdict. The exercises and their mistakes are declared in
-twelve_lab.exercises, one file for each step.
+The exercises and their mistakes are declared in twelve_lab.exercises, in one file per page.
 """
 
 from twelve_lab.check.catalogue import EXERCISES, MISTAKES, TASKS, TAUGHT, wrong_versions

@@ -1,4 +1,4 @@
-"""Run an answer on every case of its task, and record what the messages need."""
+"""Run an answer on every case of its task, and record the details that the messages need."""
 
 import dis
 import re
@@ -17,10 +17,10 @@ from torch import Tensor, nn
 from twelve_lab.check.compare import Outcome, exact_on_cpu, outcome
 from twelve_lab.exercises.declare import Task
 
-# The bytecode of an empty body: an ellipsis, pass or a docstring, and the None that it returns.
+# The opcodes of an empty body: `...`, `pass` or a docstring, then `return None`.
 _IDLE = {"RESUME", "NOP", "LOAD_CONST", "RETURN_CONST", "RETURN_VALUE", "POP_TOP"}
 
-# The bytecode of a loop and of a slice, and what a task calls them.
+# Parts of opcode names for loops and slices, with the names that tasks use for them.
 _KINDS = {"FOR_ITER": "for", "SLICE": "[:]"}
 
 
@@ -30,10 +30,10 @@ class Attempt(Outcome):
 
     Args:
         case: Name of the case.
-        given: The arguments as they were before the call.
+        given: Copies of the arguments, made before the call.
         returned: Whether the call returned.
-        answer: The value that was returned.
-        used: The arguments, which the answer may have changed during the call or after it.
+        answer: The returned value.
+        used: The arguments themselves, which the answer may have modified.
     """
 
     case: str
@@ -44,7 +44,7 @@ class Attempt(Outcome):
 
     @property
     def changed(self) -> int | None:
-        """Return the index of the first argument that the answer changed."""
+        """Index of the first argument that the answer modified; None if it modified none."""
         pairs = enumerate(zip(self.given, self.used, strict=True))
         return next((i for i, (old, new) in pairs if _differ(old, new)), None)
 
@@ -56,7 +56,7 @@ def attempts(
 
     Args:
         task: The task.
-        function: An answer to it, right or wrong.
+        function: A right or wrong answer to the task.
         by_gradient: Whether to compute the gradients of the arguments.
     """
     task = replace(task, by_gradient=by_gradient)
@@ -71,7 +71,7 @@ def attempted(
 
     Args:
         task: The task.
-        function: An answer to it, right or wrong.
+        function: A right or wrong answer to the task.
         case: Name of the case.
         arguments: The arguments of the case.
     """
@@ -94,7 +94,7 @@ def attempted(
 
 
 def _copy(x: Any) -> Any:
-    """Copy an argument, so that it can be compared with what an answer leaves of it."""
+    """Copy an argument, to detect later whether the answer modified it."""
     if isinstance(x, Tensor):
         return x.detach().clone()
     if isinstance(x, nn.Module):
@@ -118,14 +118,14 @@ def _differ(old: Any, new: Any) -> bool:
 
 @cache
 def expected(task: Task, *, by_gradient: bool = False) -> list[Attempt]:
-    """Run the right answer on every case of a task, once.
+    """Run the right answer on every case of a task, and cache the calls.
 
     Args:
         task: The task.
         by_gradient: Whether to compute the gradients of the arguments.
 
     Raises:
-        Exception: If it fails, for lack of memory for example. The failure is not cached.
+        Exception: If the right answer fails, for example out of memory. Failures are not cached.
     """
     calls = attempts(task, task.right, by_gradient=by_gradient)
     for error in filter(None, (call.error for call in calls)):
@@ -134,10 +134,10 @@ def expected(task: Task, *, by_gradient: bool = False) -> list[Attempt]:
 
 
 def is_blank(attempt: Attempt, function: Callable[..., Any]) -> bool:
-    """Return whether a function is not written yet.
+    """Return whether a function is still blank.
 
-    It is not if it raises NotImplementedError itself, if it leaves `...` in the answer, or if its
-    body is empty. An operation that torch does not implement does not count.
+    A blank function raises NotImplementedError itself, leaves `...` in the answer, or has an empty
+    body. A NotImplementedError raised by torch does not count.
     """
     if not attempt.returned:
         if isinstance(attempt.error, NotImplementedError):
@@ -149,23 +149,23 @@ def is_blank(attempt: Attempt, function: Callable[..., Any]) -> bool:
 
 
 def learners_line(error: BaseException) -> traceback.FrameSummary | None:
-    """Return the deepest line of the learner's code in a traceback, if it reached any."""
+    """Return the deepest frame of the learner's code in a traceback; None if there is none."""
     frames = reversed(traceback.extract_tb(error.__traceback__))
     return next((frame for frame in frames if _is_learners(frame.filename)), None)
 
 
 def constants(function: Callable[..., Any]) -> tuple[Any, ...]:
-    """Return the constants in the source of a function, or of the forward of a class."""
+    """Return the constants of a function, or of the forward method of a class."""
     code = getattr(_body(function), "__code__", None)
     return code.co_consts if isinstance(code, CodeType) else ()
 
 
 def names(function: Callable[..., Any]) -> set[str]:
-    """Collect what a function uses: names, operators such as "@", "for" and "[:]"."""
+    """Collect the names that a function uses, operators such as "@", and "for" and "[:]"."""
     used: set[str] = set()
     waiting = [getattr(_body(function), "__code__", None)]
     for code in waiting:
-        # Since Python 3.14, the slices of x[:, 1:] are a constant: a tuple of slices.
+        # Since Python 3.14, the slices of x[:, 1:] are one constant: a tuple of slices.
         if isinstance(code, slice):
             used.add("[:]")
         elif isinstance(code, tuple):
@@ -182,7 +182,7 @@ def names(function: Callable[..., Any]) -> set[str]:
 
 
 def _body(answer: Callable[..., Any]) -> Callable[..., Any]:
-    """Return what a learner writes: the forward of a class, or the function itself."""
+    """Return the function that a learner writes; for a class, its forward method."""
     return getattr(answer, "forward", answer) if isinstance(answer, type) else answer
 
 
@@ -194,7 +194,7 @@ def _is_empty(function: Callable[..., Any]) -> bool:
 
 
 def _raised_by_learner(error: BaseException) -> bool:
-    """Tell `raise` in the learner's code from an operation that torch does not implement."""
+    """Return whether an error comes from a `raise` statement in the learner's code."""
     step = error.__traceback__
     while step.tb_next is not None:
         step = step.tb_next
@@ -204,14 +204,14 @@ def _raised_by_learner(error: BaseException) -> bool:
 
 
 def _is_learners(filename: str) -> bool:
-    """Exclude the files of Python, of torch, of installed packages and of this project."""
+    """Return whether a file is outside Python, torch, installed packages and this project."""
     if filename.startswith(("<frozen", "<@")):
         return False
     installed = {sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")}
     source = Path(__file__).parents[2]
-    # The page without an installation has a torch of its own, in a folder of its own.
+    # The course in a browser has its own torch, in a separate folder.
     torch_ = Path(torch.__file__).parent
     folders = (source / "twelve", source / "twelve_lab", torch_, *installed)
-    # Resolved, because Python in a browser (Pyodide) writes //lib for /lib.
+    # Resolve the paths, because Python in a browser (Pyodide) writes //lib for /lib.
     file = Path(filename).resolve()
     return not any(file.is_relative_to(Path(folder).resolve()) for folder in folders)

@@ -1,4 +1,4 @@
-"""Open a page to write by hand: empty its answers, keep the old ones, and start the clock."""
+"""Open a by-hand page: clear its answers, save the old ones, and start the clock."""
 
 import inspect
 import json
@@ -14,15 +14,15 @@ from twelve_lab.course import DRILLS, LISTS, Drill
 from twelve_lab.exercises.declare import Question
 from twelve_lab.messages import declared, message
 
-# Old answers, in a file for each page.
+# The folder of old answers, with one file per page.
 ANSWERS = "answers"
 
 
 def blank(id: str) -> str:
-    """Write the blank answer cell of an exercise: its first line, and its contract.
+    """Format the blank answer cell of an exercise: its first line, contract and placeholder.
 
     Args:
-        id: The exercise.
+        id: Id of the exercise.
     """
     asked = exercise(id)
     if isinstance(asked, Question):
@@ -36,18 +36,18 @@ def blank(id: str) -> str:
 
 
 def wanted(folder: Path, task: str | None, now: datetime) -> tuple[Drill | None, str]:
-    """Choose the page to open, and say why.
+    """Choose the page to open, and give the reason.
 
     Args:
-        folder: The folder of the progress.json, if there is one.
-        task: The stem of a page; None for what is to be done next.
-        now: The time.
+        folder: Folder that may hold a progress.json.
+        task: Stem of a page; None chooses the next task.
+        now: The current time.
 
     Returns:
-        The task, or None if nothing is to be done on this day, and the reason.
+        The task, or None if no task is open today, and the reason.
 
     Raises:
-        ValueError: If there is no such page, or the progress.json is not one.
+        ValueError: If no page has this stem, or the progress.json is invalid.
         OSError: If a file cannot be read.
     """
     records = read(folder / FILE)["by hand"] if (folder / FILE).exists() else {}
@@ -77,18 +77,18 @@ def wanted(folder: Path, task: str | None, now: datetime) -> tuple[Drill | None,
 
 
 def open_page(drill: Drill, page: Path, now: datetime) -> Path | None:
-    """Empty the answer cells of a page, and start the clock.
+    """Clear the answer cells of a page, and start the clock.
 
     Args:
         drill: The task.
-        page: Its page, in a folder beside the progress.json.
-        now: The time.
+        page: The notebook of the task, in a subfolder beside the progress.json.
+        now: The current time.
 
     Returns:
-        The file of old answers, if there was one on the page.
+        The file of old answers; None if the page had no answers.
 
     Raises:
-        ValueError: If the page is no notebook or lacks the answer cell of the task.
+        ValueError: If the page is not a notebook or lacks the answer cell of the task.
         OSError: If a file cannot be read or written.
     """
     kept = _empty(drill, page, now)
@@ -120,7 +120,7 @@ def _empty(drill: Drill, page: Path, now: datetime) -> Path | None:
             cell["outputs"], cell["execution_count"] = [], None
     if not old:
         return None
-    # The answers are safe before the page changes.
+    # Save the old answers before changing the page.
     kept = page.parent / ANSWERS / f"{drill.stem}.py"
     kept.parent.mkdir(exist_ok=True)
     time = f"# {now.isoformat(sep=' ', timespec='seconds')}"

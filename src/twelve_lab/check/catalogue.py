@@ -1,4 +1,4 @@
-"""All exercises and mistakes of the course in order."""
+"""Registry of all exercises and mistakes of the course, in order."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ EXERCISES: dict[str, Exercise] = {}
 TASKS: dict[str, Task] = {}
 QUESTIONS: dict[str, Question] = {}
 MISTAKES: dict[str, Mistake] = {}
-# Those that a lesson teaches: each one is planted in a layer and has a card.
+# Mistakes that a lesson teaches. Each has a card, and the mutation tests plant it in a layer.
 TAUGHT: dict[str, Mistake] = {}
-# The exercise of each right answer.
+# Exercises keyed by their right answer.
 _EXERCISES_OF: dict[Answer, list[Exercise]] = {}
 
 
 def _collect() -> None:
-    """Import the declarations of each page, and register its exercises by their id."""
+    """Import the declarations of each page, and register its exercises and mistakes by id."""
     for prefix, module, step in exercise_files():
         declared = sheet(import_module(module).__name__)
         # A notebook asks for predictions first.
@@ -54,45 +54,45 @@ _collect()
 
 @cache
 def mistakes_of(exercise: Exercise) -> dict[str, list[Answer]]:
-    """Return every known mistake of an exercise, with the most usual version first.
+    """Return the wrong answers to an exercise, keyed by mistake id, most common version first.
 
     Args:
-        exercise: The task or the question. Mistakes of its parts follow its own.
+        exercise: The task or question. Its own mistakes precede those of its parts.
     """
-    found: dict[str, list[Answer]] = {}
+    mistakes: dict[str, list[Answer]] = {}
     for part in _within(exercise):
         for id, versions in part.mistakes.items():
             answers = (with_part(exercise.right, part.right, made(each)) for each in versions)
-            found.setdefault(id, []).extend(answers)
-    return found
+            mistakes.setdefault(id, []).extend(answers)
+    return mistakes
 
 
 @cache
 def misconceptions_of(exercise: Exercise) -> dict[str, Answer]:
-    """Return the known wrong answers without an id, by their message."""
-    found: dict[str, Answer] = {}
+    """Return the known wrong answers without an id, keyed by their message."""
+    wrong: dict[str, Answer] = {}
     for part in _within(exercise):
         for sentence, version in part.misconceptions.items():
-            found.setdefault(sentence, with_part(exercise.right, part.right, made(version)))
-    return found
+            wrong.setdefault(sentence, with_part(exercise.right, part.right, made(version)))
+    return wrong
 
 
 def wrong_versions(task: str) -> dict[str, Answer]:
-    """Collect every known mistake of a task.
+    """Collect one wrong answer for each mistake that shows in a task.
 
     Args:
         task: Name of the task.
 
     Returns:
-        The most usual wrong answer by the id of the mistake: first the mistakes of this task,
-        then those that it has from smaller ones.
+        The most common wrong answers, keyed by mistake id: first the mistakes of this task, then
+        those that it inherits from smaller tasks.
     """
     return {id: mistakes_of(TASKS[task])[id][0] for id in named(TASKS[task])}
 
 
 @cache
 def named(exercise: Exercise) -> list[str]:
-    """List the mistakes that show in an exercise: one of a part may cancel out, or only raise."""
+    """List the mistakes that show in an exercise: a mistake in a part may cancel out or raise."""
     return [
         id
         for id, versions in mistakes_of(exercise).items()
@@ -101,10 +101,10 @@ def named(exercise: Exercise) -> list[str]:
 
 
 def shows(exercise: Exercise, version: Answer) -> bool:
-    """Return whether a wrong answer gives other numbers than the right one in some case.
+    """Return whether the results of a wrong answer differ from the right ones in some case.
 
     Args:
-        exercise: The task or the question. A note on a question precedes a mistake of a part.
+        exercise: The task or question. For a question, misconceptions count as right ones too.
         version: The wrong answer.
     """
     if isinstance(exercise, Question):
@@ -118,22 +118,22 @@ def shows(exercise: Exercise, version: Answer) -> bool:
 
 
 def _within(exercise: Exercise) -> Iterator[Exercise]:
-    """Yield an exercise and the smaller ones whose right answers it calls."""
+    """Yield an exercise and the smaller exercises whose right answers it calls."""
     choice = isinstance(exercise, Question) and exercise.options
-    # The parts of a set of words say little about it.
+    # Mistakes in the parts say little about an answer that is a set of words.
     for part in parts(exercise.right)[: 1 if choice else None]:
         yield from _EXERCISES_OF.get(part, ())
 
 
 def gives_the_same(task: Task, version: Answer, results: Mapping[str, Outcome]) -> bool:
-    """Return whether a known wrong version has the same results as an answer in every case.
+    """Return whether a known wrong version gives the same results as an answer in every case.
 
     Args:
         task: The task.
-        version: A wrong answer to it.
-        results: The outcomes of the answer, by the name of the case.
+        version: A wrong answer to the task.
+        results: The outcomes of the answer, keyed by case name.
     """
-    # A sine of a large angle is off by this much in 32 bits; two mistakes are further apart.
+    # In float32, the sine of a large angle is off by this much. Mistakes differ by more.
     exact = all(x.dtype == torch.float64 for result in results.values() for x in result.values)
     tolerance = 1e-5 if exact else 5e-3
     # Most wrong versions already differ from an answer in the first case.
@@ -144,12 +144,12 @@ def gives_the_same(task: Task, version: Answer, results: Mapping[str, Outcome]) 
 
 @cache
 def _known(task: Task, version: Answer, case: str) -> Outcome:
-    """Run a known wrong version on one case, once."""
+    """Run a known wrong version on one case, and cache the outcome."""
     with exact_on_cpu():
         return outcome(task, version, _drawn(task, version)[case])
 
 
 @cache
 def _drawn(task: Task, version: Answer) -> Cases:
-    """Draw the cases of a version once: some arguments, such as a dropout, have a state."""
+    """Draw the cases for a version once: some arguments, such as a dropout, are stateful."""
     return task.cases()

@@ -14,7 +14,7 @@ from twelve_lab.exercises.declare import Answer, Task
 
 @dataclass(frozen=True)
 class Outcome:
-    """The result of one call: tensors, and gradients where they count, or an error."""
+    """The result of one call: tensors and, if the task compares them, gradients; or an error."""
 
     values: tuple[Tensor, ...] = ()
     gradients: tuple[Tensor | None, ...] = ()
@@ -23,10 +23,10 @@ class Outcome:
 
 @contextmanager
 def exact_on_cpu() -> Iterator[None]:
-    """Use float64 on the CPU for the tensors that an answer creates, and compute gradients.
+    """Make an answer create float64 tensors on the CPU, and enable gradients.
 
-    Results are cached, so they must not depend on the learner's grad mode. The learner's random
-    numbers stay as they are.
+    Results are cached, so they must not depend on the learner's grad mode. The state of the
+    learner's random number generator is restored.
     """
     # Within `with torch.device(...)` every small operation takes twice as long.
     on_cpu = torch.empty(0).device.type == "cpu"
@@ -41,18 +41,18 @@ def outcomes(task: Task, function: Answer) -> dict[str, Outcome]:
 
     Args:
         task: The task.
-        function: An answer to it, right or wrong.
+        function: A right or wrong answer to the task.
 
     Returns:
-        The outcomes by the name of the case. An error is an outcome too: many mistakes raise only
-        where all sizes differ.
+        The outcomes, keyed by case name. An error is an outcome too: many mistakes raise an error
+        only if all sizes differ.
     """
     with exact_on_cpu():
         return {case: outcome(task, function, given) for case, given in task.cases().items()}
 
 
 def agree(left: Outcome, right: Outcome, tolerance: float = 1e-5) -> bool:
-    """Return whether two outcomes are equal: the same numbers, or an error each."""
+    """Return whether two outcomes agree: their values are close, or both are errors."""
     if left.error is not None or right.error is not None:
         return left.error is not None and right.error is not None
     pairs = (left.values + left.gradients, right.values + right.gradients)
@@ -62,10 +62,10 @@ def agree(left: Outcome, right: Outcome, tolerance: float = 1e-5) -> bool:
 
 
 def gradients(answer: tuple[Tensor, ...], given: tuple[Any, ...]) -> tuple[Tensor | None, ...]:
-    """Compute the gradient of an answer for each argument that requires one.
+    """Compute the gradient of an answer with respect to each argument that requires one.
 
     Returns:
-        One gradient for each of these arguments, None where it does not reach the answer.
+        One gradient for each such argument; None if the answer does not depend on the argument.
     """
     inputs = [x for x in given if isinstance(x, Tensor) and x.requires_grad]
     # A plain sum would hide errors: it is constant after a norm or a softmax.
@@ -76,7 +76,7 @@ def gradients(answer: tuple[Tensor, ...], given: tuple[Any, ...]) -> tuple[Tenso
 
 
 def trainable(given: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Make every floating-point argument require a gradient."""
+    """Set requires_grad for every floating-point tensor, in place."""
     return tuple(
         x.requires_grad_() if isinstance(x, Tensor) and x.is_floating_point() else x for x in given
     )
@@ -87,7 +87,7 @@ def outcome(task: Task, function: Answer, given: tuple[Any, ...]) -> Outcome:
 
     Args:
         task: The task.
-        function: An answer to it, right or wrong.
+        function: A right or wrong answer to the task.
         given: The arguments of the case.
     """
     given = trainable(given) if task.by_gradient else given
@@ -99,10 +99,10 @@ def outcome(task: Task, function: Answer, given: tuple[Any, ...]) -> Outcome:
                 for value in task.observe(task.run(function, given))
             )
         slopes = gradients(values, given) if task.by_gradient else ()
-    # Any error of a wrong function is one of its outcomes, and so is exit().
+    # Any error of a wrong answer is an outcome, and so is a call of exit().
     except (Exception, SystemExit) as error:
         return Outcome(error=error)
-    # An answer may be a view of something that a later call changes.
+    # An answer may be a view of a tensor that a later call modifies.
     return Outcome(tuple(value.detach().clone() for value in values), slopes)
 
 

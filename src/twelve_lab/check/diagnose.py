@@ -1,4 +1,4 @@
-"""Turn an answer into a verdict: find its mistake by its numbers, and say what to do instead."""
+"""Turn an answer into a verdict: recognise the mistake, and say what to do instead."""
 
 import difflib
 import io
@@ -34,7 +34,7 @@ from twelve_lab.messages import declared, message, plural
 from twelve_lab.show.wide import joined
 
 _LOCK = RLock()
-# Run in this order, after "not started" and before "gradient", which needs calls of its own.
+# Run in this order, after "not started" and before "gradient", which needs separate calls.
 _STAGES = {
     "call": stages.call,
     "type": stages.type_,
@@ -47,7 +47,7 @@ _STAGES = {
 }
 
 
-# The last message about each exercise in this session: a learner who gets it twice asks for more.
+# The last message for each exercise: a learner who gets it twice is also told the change.
 _asked: dict[str, str] = {}
 
 
@@ -60,12 +60,12 @@ class Verdict:
         kind: "ok", "not started", "call", "type", "rank", "axes swapped", "shape", "input
             changed", "nan or inf", "mistake", "misconception", "explained", "numbers" or
             "gradient".
-        mistake: Id of the mistake, if it is a known one.
+        mistake: Id of the known mistake, if any.
         message: The problem and its remedy.
         note: Style advice for a right answer, and warnings that the code raised.
         proved: The cases that a right answer passed.
-        change: The change with which all cases pass, for a learner who asks again.
-        forbidden: Whether a right answer uses what the task forbids.
+        change: A change that makes all cases pass, for a learner who gets the message again.
+        forbidden: Whether a right answer uses an operation that the task forbids.
     """
 
     ok: bool
@@ -79,20 +79,20 @@ class Verdict:
 
 
 class WrongAnswer(Exception):
-    """A wrong answer. Its message was printed already, so the traceback is one line."""
+    """Raised for a wrong answer. `check` already printed why, so the traceback is one line."""
 
     def _render_traceback_(self) -> list[str]:
         return [str(self)]
 
 
 def exercise(id: str) -> Task | Question:
-    """Look up the task or the question of an exercise.
+    """Look up an exercise by its id.
 
     Args:
-        id: As "06-split-heads": the number of the notebook, or "by-hand", and the name of the task.
+        id: The notebook number, or "by-hand", and the name of the task, such as "06-split-heads".
 
     Raises:
-        ValueError: If there is no such exercise.
+        ValueError: If no exercise has this id.
     """
     if isinstance(id, str) and id in EXERCISES:
         return EXERCISES[id]
@@ -106,15 +106,15 @@ def diagnose(id: str, answer: Any) -> Verdict:
         diagnose("06-split-heads", split).message
 
     Args:
-        id: The exercise.
+        id: Id of the exercise.
         answer: A function or a class for a task; the predicted value for a question.
 
     Raises:
-        ValueError: If there is no such exercise.
+        ValueError: If no exercise has this id.
     """
     asked = exercise(id)
-    # The default dtype, stdout and the warnings belong to all threads. A dispatch mode, such as a
-    # trace, would reach the results that are cached.
+    # All threads share the default dtype, stdout and the warning filters. A dispatch mode, such as
+    # tracing, would affect the cached results.
     with _LOCK, _one_thread(), _disable_current_modes(), _warnings_recorded() as recorded:
         run = _predicted if isinstance(asked, Question) else _tried
         verdict = run(asked, answer)
@@ -128,18 +128,18 @@ def diagnose(id: str, answer: Any) -> Verdict:
 
 
 def check(id: str, answer: Any) -> None:
-    """Print the verdict of `diagnose`, and record it in the progress.json if there is one.
+    """Print the verdict of `diagnose`, and record it in progress.json if that file exists.
 
         check("06-split-heads", split)
 
     Args:
-        id: The exercise.
+        id: Id of the exercise.
         answer: As for `diagnose`.
 
     Raises:
-        WrongAnswer: If the answer is wrong. A blank answer raises only for grading, where the
-            variable TWELVE_STRICT is 1.
-        ValueError: If there is no such exercise.
+        WrongAnswer: If the answer is wrong. A blank answer raises it only during grading, when the
+            environment variable TWELVE_STRICT is 1.
+        ValueError: If no exercise has this id.
     """
     verdict = diagnose(id, answer)
     seconds = note(id, verdict.kind, verdict.mistake, counts=not verdict.forbidden)
@@ -208,7 +208,7 @@ def _tried(task: Task, function: Any) -> Verdict:
         verdict = right(submission, _note(submission))
         return replace(verdict, forbidden=bool(_forbidden(submission)))
     kind, text = fault
-    # A changed argument is to be fixed first, whatever the numbers are.
+    # The learner must first fix a modified argument, even if the numbers are wrong too.
     if kind == "input changed":
         return _fault(kind, text)
     return _known_mistake(submission) or _searched(submission, kind, text)
@@ -218,7 +218,7 @@ def _wrong_gradient(submission: Submission) -> tuple[str, str] | None:
     task, function = submission.task, submission.function
     if task.by_gradient is None:
         return None
-    # The output of the function was already printed once.
+    # The first run already printed the output of the function.
     with redirect_stdout(io.StringIO()):
         calls = attempts(task, function, by_gradient=True)
         fault = gradient(Submission(task, function, calls, expected(task, by_gradient=True)))
@@ -226,13 +226,13 @@ def _wrong_gradient(submission: Submission) -> tuple[str, str] | None:
 
 
 def first_fault(submission: Submission) -> tuple[str, str] | None:
-    """Find the first thing that is wrong with the numbers of a submission.
+    """Find the first fault of a submission.
 
     Args:
         submission: The answer, run on every case.
 
     Returns:
-        Its kind and a message, or None if nothing is wrong.
+        The kind of the fault and a message; None if there is no fault.
     """
     for kind, stage in _STAGES.items():
         fault = stage(submission)
@@ -259,10 +259,10 @@ def right(submission: Submission, note: str = "") -> Verdict:
 def _known(
     exercise: Task | Question, is_like: Callable[[Answer], bool], opening: str = ""
 ) -> Verdict | None:
-    """Name the mistake or the misconception that is like an answer, if it is the only one."""
-    found = [id for id, versions in mistakes_of(exercise).items() if any(map(is_like, versions))]
-    # Mistakes declared at the exercise itself precede those of its parts.
-    mistakes = [id for id in found if id in exercise.mistakes] or found
+    """Return a verdict for the mistake, if only one matches the answer, or a misconception."""
+    like = [id for id, versions in mistakes_of(exercise).items() if any(map(is_like, versions))]
+    # Mistakes declared at the exercise itself take precedence over those of its parts.
+    mistakes = [id for id in like if id in exercise.mistakes] or like
     known = [text for text, version in misconceptions_of(exercise).items() if is_like(version)]
     own = [text for text in known if text in exercise.misconceptions]
     if len(mistakes) == 1 and not (own and mistakes[0] not in exercise.mistakes):
@@ -272,7 +272,7 @@ def _known(
 
 
 def _known_mistake(submission: Submission) -> Verdict | None:
-    """Name the mistake that gives the same results in every case."""
+    """Find the known mistake that gives the same results in every case."""
     results = _results(submission)
     if not _is_informative(submission, results):
         return None
@@ -289,16 +289,16 @@ def _results(submission: Submission) -> dict[str, Outcome]:
 
 
 def _searched(submission: Submission, kind: str, text: str) -> Verdict:
-    """Explain wrong numbers by a search for one edit, the last resort because it needs many runs.
+    """Search for one edit that explains wrong numbers: the last resort, as it needs many runs.
 
     Args:
         submission: The answer, run on every case.
         kind: The kind of the first fault.
-        text: The message about it.
+        text: The message about the first fault.
     """
     if kind not in ("numbers", "nan or inf"):
         return _fault(kind, text)
-    # Imported late: they are slow, and most answers do not need them.
+    # Import these modules late: they are slow, and most answers do not need them.
     from twelve_lab.check import explanation, search
 
     task, function = submission.task, submission.function
@@ -323,9 +323,9 @@ def _is_informative(submission: Submission, results: dict[str, Outcome]) -> bool
 
 
 def _shown_in(mistake: str, id: str) -> str:
-    """Name the notebook that shows a mistake, unless the learner has not reached it yet."""
+    """Name the notebook that shows a mistake; "" if it comes after this exercise."""
     number = MISTAKES[mistake].step
-    # A page to write by hand comes after all lessons, as "by" comes after their numbers.
+    # By-hand pages come after all lessons, just as "by" sorts after the lesson numbers.
     if not number or number > id.partition("-")[0]:
         return ""
     step = find_step(number)
@@ -367,7 +367,7 @@ def _warnings_recorded() -> Iterator[list[str]]:
     """Record warnings and stderr instead of printing them: a grader counts stderr as a failure.
 
     Yields:
-        A list that holds the recorded lines at the end.
+        A list that holds the recorded lines after the block.
     """
     recorded: list[str] = []
     stderr = io.StringIO()
@@ -375,7 +375,7 @@ def _warnings_recorded() -> Iterator[list[str]]:
         warnings.simplefilter("default")
         yield recorded
     texts = [f"{warning.category.__name__}: {warning.message}" for warning in warned]
-    # torch appends a line of its own source.
+    # torch appends the location in its own source.
     recorded += [
         line.partition(" (Triggered internally")[0] for text in texts for line in text.splitlines()
     ]

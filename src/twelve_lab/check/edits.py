@@ -1,12 +1,12 @@
-"""All single edits of a function: one small change of its syntax tree each.
+"""Generate all single edits of a function, each a small change to its syntax tree.
 
     for edit in edits(function):
         with edit:
-            ...  # the tree is changed here
+            ...  # the tree contains the change here
 
-Nothing in this file knows an exercise. Most edits are rules, written as the exercises write their
-mistakes: `X.softmax` may have been `X.log_softmax`. An operator is the kind of change. The order of
-OPERATORS says which kind a person makes sooner.
+This file does not depend on any exercise. Most edits are rules in the notation of the exercises,
+such as `X.softmax => X.log_softmax`. An operator is a kind of change. OPERATORS lists the likeliest
+kinds first.
 """
 
 import ast
@@ -26,7 +26,7 @@ OPERATORS = (
     "repeat step", "drop statement", "swap items", "drop argument", "transpose", "add keyword",
     "insert step", "inner part", "swap statements", "wrap", "other expression",
 )  # fmt: skip
-# Names that are taken for one another, by line.
+# Names that are easily confused, one group per line.
 _COUSINS = """
 softmax log_softmax sigmoid
 mean sum var std amax
@@ -52,7 +52,7 @@ gather index_select
 cumsum sum
 flip roll
 """
-# A rule is a pattern and what may have stood there; {o} and {p} are any signs.
+# A rule is a pattern and its replacement; {o} and {p} stand for binary operators.
 _RULES = {
     "drop operand": "X {o} Y => X; X {o} Y => Y",
     "swap operands": "X - Y => Y - X; X / Y => Y / X; X @ Y => Y @ X",
@@ -78,14 +78,14 @@ _RULES = {
     "branch": "X if C else Y => X; X if C else Y => Y",
 }
 _SIGNS = ("+", "-", "*", "/", "@", "**", "//", "%", "&", "|")
-# What may be done to any value.
+# Changes that apply to any value.
 _AROUND = {
     "transpose": "X.mT; X.transpose(1, 2); X.transpose(0, 1)",
     "wrap": "X.softmax(-1); X.relu(); X ** 0.5; X ** 2; 1 / X; 2 * X; X + 1; X - 1; X.exp(); "
     "X.log(); X.flip(-1); X / X.norm(dim=-1, keepdim=True); X.mean(-1, keepdim=True); X.detach(); "
     "X.sum(-1, keepdim=True); X[:, :1]; X.unsqueeze(1); X.unsqueeze(-1)",
 }
-# The first argument of these is a number of an axis, and so is what they call dim.
+# Functions that take an axis as an argument, possibly by the keyword dim.
 ALONG = ("softmax", "log_softmax", "mean", "sum", "var", "std", "amax", "argmax", "cumsum", "size",
          "cat", "stack", "logsumexp", "norm", "sort", "any", "all")  # fmt: skip
 _KEEPDIM = ("mean", "sum", "var", "std", "amax", "norm", "logsumexp")
@@ -96,7 +96,7 @@ Variant = tuple[str, Any]
 
 
 class Place(NamedTuple):
-    """Where a node hangs in a tree."""
+    """The position of a node in a syntax tree."""
 
     holder: Any
     field: str
@@ -104,12 +104,12 @@ class Place(NamedTuple):
 
     @property
     def node(self) -> Any:
-        """The node at this place now."""
+        """The current node at this position."""
         value = getattr(self.holder, self.field)
         return value if self.index is None else value[self.index]
 
     def put(self, node: Any) -> None:
-        """Replace the node at this place."""
+        """Replace the node at this position."""
         if self.index is None:
             setattr(self.holder, self.field, node)
         else:
@@ -118,12 +118,12 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Edit:
-    """A change of one or several places of a function, in force inside a `with` block.
+    """A change at one or more positions of a function, applied inside a `with` block.
 
     Args:
-        operator: What kind of change it is, one of OPERATORS.
-        changes: The places, and what replaces the node there.
-        tree: The function around them; None if nobody asks where the edit is.
+        operator: Kind of change, one of OPERATORS.
+        changes: Pairs of a position and its new node.
+        tree: The function that contains the positions; None if `where` is not needed.
     """
 
     operator: str
@@ -143,40 +143,40 @@ class Edit:
 
     @property
     def everywhere(self) -> bool:
-        """Whether the same change is made in several places."""
+        """Whether the edit makes the same change at several positions."""
         return len(self.changes) > 1 and self.operator not in ("exchange", "swap statements")
 
     @property
     def cost(self) -> float:
-        """The smaller, the likelier. The same change in several places is a little less likely."""
+        """Rank of the edit, lower if likelier. The same change at several positions costs more."""
         return OPERATORS.index(self.operator) + 3.5 * self.everywhere
 
     @cached_property
     def where(self) -> Place:
-        """The smallest readable piece of code around the first place."""
+        """The smallest readable piece of code around the first position."""
         return self.tree.readable(self.changes[0][0])
 
     @property
     def before(self) -> str:
-        """The piece of code around the change."""
+        """The piece of code around the first position, without the change."""
         return _code(self.where.node)
 
     @property
     def after(self) -> str:
-        """The same piece of code with the change."""
+        """The piece of code around the first position, with the change."""
         with self:
             return _code(self.where.node)
 
     @property
     def line(self) -> int:
-        """The line of the change in the file, or in the source that was parsed."""
+        """The line number of the change in the file, or in the parsed source."""
         return getattr(self.changes[0][0].node, "lineno", 0) or getattr(
             self.where.node, "lineno", 0
         )
 
     @property
     def inserted(self) -> int:
-        """The number of nodes that the change puts in."""
+        """The largest number of expressions that the change adds at one position."""
         return max(size(new) - size(place.node) for place, new in self.changes)
 
 
@@ -194,20 +194,20 @@ def _code(node: ast.AST) -> str:
 def edits(
     function: ast.FunctionDef, steps: Iterable[ast.expr] = (), donors: Iterable[ast.expr] = ()
 ) -> list[Edit]:
-    """List all single edits of a function, the likeliest first.
+    """List all single edits of a function, likeliest first.
 
     Args:
-        function: The function. Its annotations and its docstring are not changed.
-        steps: Expressions with the name HOLE, which may be put around a value.
+        function: The function. Its annotations and docstring are never edited.
+        steps: Expressions with a placeholder HOLE that may wrap a value.
         donors: Expressions that may replace a value.
     """
     tree = _Tree(function, tuple(steps), tuple(donors))
-    found = [*tree.of_expressions(), *tree.exchanges(), *tree.of_statements(function)]
-    return sorted(found, key=lambda edit: edit.cost)
+    all_edits = [*tree.of_expressions(), *tree.exchanges(), *tree.of_statements(function)]
+    return sorted(all_edits, key=lambda edit: edit.cost)
 
 
 class _Tree:
-    """The places of a function where something can be edited."""
+    """The editable positions of a function."""
 
     def __init__(
         self, function: ast.FunctionDef, steps: tuple[ast.expr, ...], donors: tuple[ast.expr, ...]
@@ -216,7 +216,7 @@ class _Tree:
         self.places = [place for each in function.body for place in _below(each)]
         self.outer: dict[int, Place] = {}
         for place in self.places:
-            # The function of a call, its keywords and its slices are no values of their own.
+            # The function, keywords and slices of a call are not values themselves.
             for child in ast.walk(place.node):
                 self.outer[id(child)] = place
         calls = [node for node in ast.walk(function) if isinstance(node, ast.Call)]
@@ -229,14 +229,14 @@ class _Tree:
         self.names = [name for name in dict.fromkeys(names) if name != "self"]
 
     def readable(self, place: Place) -> Place:
-        """Find the smallest call, formula, comparison or slice around a place."""
+        """Find the smallest call, formula, comparison or slice around a position."""
         kinds = (ast.Call, ast.BinOp, ast.Compare, ast.Subscript, ast.IfExp)
-        found, best = self.outer.get(id(place.holder)), place
-        while found is not None and len(ast.unparse(found.node)) <= 70:
-            best = found
-            if isinstance(found.node, kinds):
+        outer, best = self.outer.get(id(place.holder)), place
+        while outer is not None and len(ast.unparse(outer.node)) <= 70:
+            best = outer
+            if isinstance(outer.node, kinds):
                 break
-            found = self.outer.get(id(found.holder))
+            outer = self.outer.get(id(outer.holder))
         return best
 
     def of_expressions(self) -> Iterator[Edit]:
@@ -246,7 +246,7 @@ class _Tree:
                 yield Edit(operator, ((place, new),), self)
                 if kind := _kind(operator, place.node, new):
                     groups.setdefault((operator, *kind), []).append((place, new))
-        # The same change in every place.
+        # The same change at all positions.
         for (operator, *_), members in groups.items():
             if len(members) > 1 and not _nested([place.node for place, _ in members]):
                 yield Edit(operator, tuple(members), self)
@@ -267,31 +267,31 @@ class _Tree:
             if not index and not isinstance(holder, ast.Slice | ast.Starred | ast.Expr):
                 yield from _around_value(node)
                 yield from (("insert step", fill(step, {HOLE: node})) for step in self.steps)
-        # The whole answer of another author repairs nothing.
+        # Replacing a whole return value with other code is not a repair.
         if not isinstance(holder, ast.Return):
             yield from (("other expression", donor) for donor in self.donors)
 
     def exchanges(self) -> Iterator[Edit]:
-        """Exchange two values of one kind, in one statement or in the whole function."""
+        """Swap two values of the same kind, in one statement or in the whole function."""
         read: dict[str, list[Place]] = {}
         for place in (*self.places, *self.called):
             if _is_named(place.node):
                 read.setdefault(ast.unparse(place.node), []).append(place)
         inside = [set(_below(each)) for each in self.function.body]
-        for one, other in combinations(read, 2):
-            # A name with a name, `self.a` with `self.b`, `a[0]` with `a[1]`.
-            if type(read[one][0].node) is not type(read[other][0].node):
+        for left, right in combinations(read, 2):
+            # Swap a name with a name, `self.a` with `self.b`, or `a[0]` with `a[1]`.
+            if type(read[left][0].node) is not type(read[right][0].node):
                 continue
-            both = (*read[one], *read[other])
+            both = (*read[left], *read[right])
             some = [[place for place in both if place in within] for within in inside]
             for places in (both, *some) if len(some) > 1 else (both,):
-                new = {one: read[other][0].node, other: read[one][0].node}
+                new = {left: read[right][0].node, right: read[left][0].node}
                 changes = [(place, new[ast.unparse(place.node)]) for place in places]
                 if len({ast.unparse(node) for _, node in changes}) == 2:
                     yield Edit("exchange", tuple(changes), self)
 
     def of_statements(self, holder: ast.AST) -> Iterator[Edit]:
-        """Leave out a statement, exchange it with the next one, or drop a condition."""
+        """Yield edits that drop a statement, swap it with the next one, or drop a condition."""
         for name in ("body", "orelse"):
             body = getattr(holder, name, None)
             for index, statement in enumerate(body if isinstance(body, list) else ()):
@@ -309,14 +309,14 @@ class _Tree:
 
 
 def _nested(nodes: list[ast.AST]) -> bool:
-    """Return whether one piece of code is in another one, or the same."""
+    """Return whether a node contains another node of the list, or occurs twice in it."""
     inside = {id(each) for node in nodes for each in ast.walk(node) if each is not node}
     ids = [id(node) for node in nodes]
     return len(set(ids)) < len(ids) or not inside.isdisjoint(ids)
 
 
 def _below(node: ast.AST) -> Iterator[Place]:
-    """Yield the places of all values that code reads."""
+    """Yield the positions of all values that a piece of code reads."""
     for name, value in ast.iter_fields(node):
         if name in ("annotation", "returns", "ctx", "decorator_list", "targets", "target"):
             continue
@@ -330,7 +330,7 @@ def _below(node: ast.AST) -> Iterator[Place]:
 
 
 def _is_named(node: ast.AST) -> bool:
-    """Return whether code reads a variable, an attribute of one, or a numbered entry of one."""
+    """Return whether a node reads a variable, or an attribute or numbered entry of a variable."""
     if isinstance(node, ast.Subscript) and not isinstance(number_of(node.slice), int):
         return False
     holder = node.value if isinstance(node, ast.Attribute | ast.Subscript) else node
@@ -342,7 +342,7 @@ def _is_module(node: ast.AST) -> bool:
 
 
 def number_of(node: ast.AST) -> int | float | None:
-    """Return the value of a number, which may have a minus sign."""
+    """Return the value of a number literal, possibly negative; None for other code."""
     sign = 1
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
         node, sign = node.operand, -1
@@ -358,13 +358,13 @@ def _is_number(node: ast.AST) -> bool:
 
 
 def called(node: ast.AST) -> str:
-    """Return the name of the function of a call."""
+    """Return the name of a function, or of the function in a call."""
     function = node.func if isinstance(node, ast.Call) else node
     return getattr(function, "attr", getattr(function, "id", ""))
 
 
 def _kind(operator: str, node: ast.AST, new: Any) -> tuple[str, ...]:
-    """Say what a change is, if the same change may be made in several places at once."""
+    """Return a key that groups equal changes at several positions; () if it should stay single."""
     if operator in ("axis", "number", "constant", "keyword value", "slice", "pattern", "name"):
         return ast.unparse(node), ast.unparse(new)
     if operator in ("drop call", "function", "reshape", "drop keyword", "add keyword"):
@@ -374,7 +374,7 @@ def _kind(operator: str, node: ast.AST, new: Any) -> tuple[str, ...]:
 
 @cache
 def _rules() -> dict[tuple[Any, ...], list[tuple[str, Any, Any]]]:
-    """Parse all rules, by the kind of node that they fit."""
+    """Parse all rules, and group them by the kind of node that they match."""
     texts = [(operator, rule) for operator, line in _RULES.items() for rule in line.split("; ")]
     for line in _COUSINS.split("\n"):
         texts += [("function", f"X.{x} => X.{y}") for x, y in permutations(line.split(), 2)]
@@ -414,7 +414,7 @@ def _by_rules(node: ast.AST) -> Iterator[Variant]:
 
 def _around_value(node: ast.AST) -> Iterator[Variant]:
     for operator, old, new in _rules()[ast.Name, ""]:
-        # Not the negation of a negation.
+        # Do not negate a negation or a condition.
         if not isinstance(node, ast.UnaryOp | ast.Compare | ast.BoolOp):
             yield operator, fill(new, match(old, node))
     yield from ((operator, fill(template, {"X": node})) for operator, template in _around())
@@ -446,10 +446,10 @@ def _constants(value: object) -> Iterator[Variant]:
 
 
 def _patterns(text: str) -> Iterator[str]:
-    """Exchange two names on one side of a pattern of einsum or einops."""
+    """Yield einsum or einops patterns with two names swapped on one side."""
     sides = [side.strip() for side in text.split("->")]
     gap = " " if " -> " in text else ""
-    # An order is mistaken on the right side sooner.
+    # A wrong order is likelier on the right side.
     for index, side in reversed(list(enumerate(sides))):
         words = re.findall(r"\w+|\W" if gap else r"\w|\W", side)
         for i, j in combinations([i for i, word in enumerate(words) if word.isidentifier()], 2):
@@ -459,7 +459,7 @@ def _patterns(text: str) -> Iterator[str]:
 
 
 def _by_kind(node: ast.AST) -> Iterator[Variant]:
-    """Yield the edits that are no rules, because they work on any number of parts."""
+    """Yield edits that rules cannot express, because they apply to any number of parts."""
     if isinstance(node, ast.Tuple | ast.List):
         for i, j in combinations(range(len(node.elts)), 2):
             yield "swap items", _copy(node, elts=_swapped(node.elts, i, j))
@@ -503,7 +503,7 @@ def _calls(node: ast.Call) -> Iterator[Variant]:
 
 
 def holes(node: ast.AST) -> Iterator[tuple[Callable[[ast.AST], ast.AST], ast.AST]]:
-    """Yield what a step works on, and the step as a function of that."""
+    """Yield each operand of a step, preceded by a function that rebuilds the step around it."""
     if isinstance(node, ast.BinOp):
         yield lambda x: _copy(node, left=x), node.left
         yield lambda x: _copy(node, right=x), node.right
@@ -517,7 +517,7 @@ def holes(node: ast.AST) -> Iterator[tuple[Callable[[ast.AST], ast.AST], ast.AST
 
 
 def _slices(node: ast.Subscript) -> Iterator[ast.expr]:
-    """Yield other bounds, other orders, and an index less or more."""
+    """Yield slices with other bounds, another order, or one index more or less."""
     index = node.slice
     parts = list(index.elts) if isinstance(index, ast.Tuple) else [index]
     others = [_swapped(parts, i, j) for i, j in combinations(range(len(parts)), 2)]
@@ -527,7 +527,7 @@ def _slices(node: ast.Subscript) -> Iterator[ast.expr]:
         if isinstance(part, ast.Slice):
             others += [[*parts[:i], new, *parts[i + 1 :]] for new in _bounds(part, node.value)]
     for new in others:
-        # The whole of x is what is left without any index.
+        # Skip slices that select all of x: dropping the index gives the same.
         if all(isinstance(part, ast.Slice) and part.lower is part.upper for part in new):
             continue
         yield _copy(node, slice=new[0] if len(new) == 1 else ast.Tuple(new, ast.Load()))
@@ -561,6 +561,6 @@ def _swapped(items: list[Any], i: int, j: int) -> list[Any]:
 
 
 def _copy(node: Any, **fields: Any) -> Any:
-    """Copy a node with other fields; the children are shared."""
+    """Copy a node and replace some fields; the copy shares the children."""
     values = {name: getattr(node, name) for name in node._fields if hasattr(node, name)}
     return ast.copy_location(type(node)(**values | fields), node)

@@ -1,7 +1,7 @@
-"""Say what an edit means: a whole sentence for each operator.
+"""Explain an edit in words, with one sentence for each operator.
 
-The sentences stay true if the learner's code is wrong for another reason: they say which code gives
-the same numbers.
+Each sentence states which code gives the same numbers, so it remains true if the learner's code is
+wrong for another reason.
 """
 
 import ast
@@ -18,8 +18,8 @@ from twelve_lab.exercises.declare import Task
 from twelve_lab.exercises.parts import with_part
 from twelve_lab.messages import declared, message
 
-# One sentence per operator. `right` is code of the right answer; `wrong` replaces it and gives the
-# numbers of the learner.
+# One sentence per operator. `right` is code of the right answer. `wrong` is its replacement, which
+# gives the learner's numbers.
 SENTENCES = {
     "named axis": "Your numbers are exactly those of `{wrong}`, which runs along the {got} axis. "
     "It has to run along the {due} axis: `{right}`.",
@@ -58,11 +58,11 @@ SENTENCES = {
 
 
 def explanation(task: Task, hits: list[tuple[Program, Edit]]) -> str:
-    """Explain wrong numbers by edits of the right answer that give the same.
+    """Explain wrong numbers by edits of the right answer that give the same numbers.
 
     Args:
         task: The task.
-        hits: One edit, or two of different kinds; then only the place is named.
+        hits: One edit, or two if both are likely. For two, only the code to check is named.
     """
     program, edit = hits[0]
     if len(hits) > 1:
@@ -89,7 +89,7 @@ def repair_place(edit: Edit) -> str:
 
 
 def repair_change(edit: Edit) -> str:
-    """Name the change with which all cases pass."""
+    """Describe the change that makes all cases pass."""
     place, new = edit.changes[0]
     line, old = edit.line, ast.unparse(place.node)
     if edit.operator == "drop statement":
@@ -131,7 +131,7 @@ def repair_change(edit: Edit) -> str:
 
 
 def _axes(task: Task, program: Program, edit: Edit) -> tuple[str, str] | None:
-    """Name the axis along which an edited step runs, and the one along which it has to run."""
+    """Name the axis that an edited step uses, and the axis that it must use; None if unknown."""
     call = edit.where.node
     if not isinstance(call, ast.Call) or called(call) not in ALONG:
         return None
@@ -162,7 +162,7 @@ def _shape_of(task: Task, program: Program, place: Place) -> tuple[int, ...] | N
 
 
 def _names_of_sizes(task: Task) -> dict[int, str]:
-    """Read from the contract what has which size in the last case, where all sizes differ."""
+    """Map each size in the last case, where all sizes differ, to its name in the contract."""
     call = expected(task)[-1]
     tensors = [x for x in call.given if isinstance(x, Tensor)]
     inputs = re.findall(r"\w \(([^()]*)\)", task.contract.partition("->")[0])

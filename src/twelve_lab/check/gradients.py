@@ -1,4 +1,4 @@
-"""Check the gradient of an answer, the subtlest thing that can be wrong with it."""
+"""Check the gradient of an answer, the subtlest fault that it can have."""
 
 from collections.abc import Iterator
 
@@ -12,7 +12,7 @@ from twelve_lab.show.wide import joined
 
 
 def gradient(submission: Submission) -> str | None:
-    """Find a gradient that is cut off, nan or wrong, in calls that computed gradients."""
+    """Describe the first gradient that is cut off, nan or wrong; None if all are right."""
     for actual, expected in zip(submission.actual, submission.expected, strict=True):
         if actual.error is not None:
             error = "".join(str(actual.error).strip().splitlines()[:1])
@@ -41,7 +41,7 @@ def gradient(submission: Submission) -> str | None:
 
 
 def _wrong_gradient(submission: Submission) -> str | None:
-    # At an exact 0 of relu two right answers may differ; the random numbers avoid it.
+    # The gradients of two right answers may differ at relu(0). Random numbers avoid that point.
     largest = max(submission.expected, key=_size).case
     for actual, expected in zip(submission.actual, submission.expected, strict=True):
         if actual.case != largest and not submission.task.by_gradient:
@@ -64,7 +64,7 @@ def _wrong_gradient(submission: Submission) -> str | None:
 
 
 def _size(call: Attempt) -> tuple[int, ...]:
-    """Count the numbers of the answer and, for answers of one number, those of the arguments."""
+    """Count the elements of the answer, and of the arguments to compare answers of equal size."""
     given = (x for x in call.given if isinstance(x, Tensor))
     return tuple(sum(x.numel() for x in each) for each in (call.values, given))
 
@@ -72,14 +72,14 @@ def _size(call: Attempt) -> tuple[int, ...]:
 def _gradients(
     submission: Submission, actual: Attempt, expected: Attempt
 ) -> Iterator[tuple[str, Tensor, Tensor]]:
-    """Pair the gradient of each floating-point argument with the expected one."""
+    """Yield the name, the gradient and the expected gradient of each floating-point argument."""
     inputs = [
         (index, x)
         for index, x in enumerate(actual.given)
         if isinstance(x, Tensor) and x.is_floating_point()
     ]
     gradients = actual.gradients
-    # An argument for which the function switched gradients off is missing from the list.
+    # The list lacks each argument for which the function disabled gradients.
     if len(gradients) != len(inputs):
         gradients = (None,) * len(inputs)
     for (index, x), *pair in zip(inputs, gradients, expected.gradients, strict=True):

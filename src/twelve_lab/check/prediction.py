@@ -1,7 +1,7 @@
-"""Check a prediction: the message helps to think again, and never gives the answer away.
+"""Check a prediction. The message gives a hint, and never gives the answer away.
 
 An answer is a shape, a number, a table of numbers, or a choice of words. As for a function, the
-message names the first thing to fix.
+message names the first fault.
 """
 
 from collections.abc import Callable
@@ -21,28 +21,28 @@ from twelve_lab.show.wide import joined
 
 
 def not_started(answer: Any) -> bool:
-    """Return whether dots are left in the answer."""
+    """Return whether the answer is None or still contains `...`."""
     if isinstance(answer, tuple | list | set | frozenset):
         return any(not_started(part) for part in answer)
     return answer is ... or answer is None
 
 
 def fault(question: Question, answer: Any) -> tuple[str, str] | None:
-    """Find the first thing that is wrong with a prediction.
+    """Find the first fault of a prediction.
 
     Args:
         question: The question.
         answer: The prediction.
 
     Returns:
-        Its kind and a message, or None if the prediction is right.
+        The kind of the fault and a message; None if the prediction is right.
     """
     return _difference(question, computed(question.right), answer)
 
 
 @cache
 def computed(answer: Callable[[], Prediction]) -> Prediction:
-    """Compute an answer to a question once: some run a model."""
+    """Compute an answer to a question, and cache it: some answers need a model."""
     with exact_on_cpu():
         return answer()
 
@@ -51,14 +51,14 @@ def leads_to(question: Question, version: Callable[[], Prediction], answer: Any)
     """Return whether a known wrong version leads to this prediction."""
     try:
         value = computed(version)
-    # A mistake of a part may raise here.
+    # A mistake in a part may raise an error here.
     except Exception:
         return False
     return _difference(question, value, answer) is None
 
 
 def praise(question: Question) -> str:
-    """Write the answer out for a learner who got it right."""
+    """Format the full answer for a learner who got it right."""
     right = computed(question.right)
     if isinstance(right, tuple):
         text = named(axes_named(question.contract), torch.Size(right))
@@ -85,7 +85,7 @@ def _shape(question: Question, right: tuple[int, ...], answer: Any) -> tuple[str
     got, axes = tuple(answer), axes_named(question.contract)
     if any(not isinstance(size, Integral) or isinstance(size, bool) for size in got):
         return "type", message("A shape consists of whole numbers, got {shape}.", shape=got)
-    got = tuple(int(size) for size in got)  # a subclass of int may have its own ==
+    got = tuple(int(size) for size in got)  # a subclass of int may override ==
     if len(got) != len(right):
         return "rank", message(
             "The number of axes is {expected}, got {got}.", expected=len(right), got=len(got)
@@ -154,7 +154,7 @@ def _words(question: Question, right: frozenset[str], answer: Any) -> tuple[str,
         name = type(answer).__name__
         text = message("The answer must be one or several words in quotes, got {type}.", type=name)
         return "type", text
-    # A subclass of str may have its own ==.
+    # A subclass of str may override ==.
     chosen = [str.__str__(word) if isinstance(word, str) else word for word in chosen]
     unknown = [word for word in chosen if word not in question.options]
     if unknown:

@@ -1,6 +1,6 @@
-"""Experiments on an answer whose numbers are wrong for no known reason.
+"""Run experiments on an answer whose numbers are wrong for no known reason.
 
-One argument is changed at a time, for this answer and for the right one: which of the two changes?
+Each experiment changes one argument, and compares the effects on this answer and the right answer.
 """
 
 import io
@@ -32,9 +32,9 @@ def probed(submission: Submission) -> str:
     """Describe what experiments show about an answer whose numbers match no known mistake.
 
     Returns:
-        One sentence, "" if the experiments show nothing.
+        One sentence; "" if the experiments show nothing.
     """
-    # The output of the function was already printed once.
+    # The first run already printed the output of the function.
     with redirect_stdout(io.StringIO()):
         ignored = unread(submission.task, submission.function)
         leaked = leak(submission.task, submission.function) if ignored is None else None
@@ -56,10 +56,10 @@ def unread(task: Task, function: Callable[..., Any]) -> int | None:
 
     Args:
         task: The task.
-        function: An answer to it.
+        function: An answer to the task.
 
     Returns:
-        The index of the first such argument.
+        The index of the first such argument; None if there is none.
     """
     for index, runs in _runs(task, function, _other_numbers):
         if any(_moves(expected) for _, expected in runs):
@@ -69,19 +69,19 @@ def unread(task: Task, function: Callable[..., Any]) -> int | None:
 
 
 def leak(task: Task, function: Callable[..., Any]) -> int | None:
-    """Find an argument whose last word changes the answer for earlier words.
+    """Find an argument whose last word wrongly changes the answer for earlier words.
 
     Args:
         task: The task.
-        function: An answer to it.
+        function: An answer to the task.
 
     Returns:
-        The index of the first argument where the right answer for earlier words stays the same.
+        The index of the first such argument; None if the answer leaks nothing.
     """
     for index, runs in _runs(task, function, _another_last_word):
         earlier = [(_earlier(task, actual), _earlier(task, due)) for actual, due in runs]
         known = [(actual, due) for actual, due in earlier if actual and due]
-        # In one case alone, a weight near 0 may hide a word that is allowed.
+        # Check all cases together: in a single case, a weight near 0 may conceal an allowed word.
         if any(_moves(actual) for actual, _ in known) and not any(_moves(due) for _, due in known):
             return index
     return None
@@ -90,10 +90,10 @@ def leak(task: Task, function: Callable[..., Any]) -> int | None:
 def _runs(
     task: Task, function: Callable[..., Any], change: _Change
 ) -> Iterator[tuple[int, list[list[_Pair]]]]:
-    """Change one argument at a time, and run an answer and the right one before and after.
+    """Run an answer and the right answer before and after a change of each argument.
 
     Yields:
-        The index of the argument, and the runs on the cases in which it can be changed.
+        The index of the argument, and the error-free runs on the cases where it can change.
     """
     answers = (function, task.right)
     cases, before = task.cases(), []
@@ -109,14 +109,14 @@ def _runs(
 
 
 def _seeded(task: Task, function: Callable[..., Any]) -> dict[str, Outcome]:
-    """Draw the same random numbers in all runs, and leave the learner's generator alone."""
+    """Run a function with a fixed seed, and restore the state of the learner's generator."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         return outcomes(task, function)
 
 
 def _changed(drawn: Cases, index: int, change: _Change) -> Cases:
-    """Change one argument, in the cases where that is possible."""
+    """Change one argument, and keep only the cases where that is possible."""
     cases = {}
     for case, given in drawn.items():
         x = given[index] if index < len(given) else None
@@ -127,15 +127,15 @@ def _changed(drawn: Cases, index: int, change: _Change) -> Cases:
 
 
 def _other_numbers(x: Tensor) -> Tensor | None:
-    # Ids and masks have few possible values, and not all of them are valid everywhere.
+    # Ids and masks have few possible values, and not every value is valid everywhere.
     return x.flip(-1) * 1.5 + 1 if x.is_floating_point() else None
 
 
 def _another_last_word(x: Tensor) -> Tensor | None:
-    # Vectors have three axes and ids two; a weight matrix holds no words.
+    # Vectors have three axes, and ids have two. A weight matrix has no axis of words.
     if x.ndim != 2 + x.is_floating_point() or x.size(1) < 2:
         return None
-    # A constant alone would not be enough: a norm removes it.
+    # Adding a constant would not be enough: a norm removes the constant.
     x[:, -1] = x[:, -1].flip(-1) + 1 if x.is_floating_point() else x[:, 0]
     return x
 

@@ -1,13 +1,14 @@
 """Record which exercises a learner has solved, in a progress.json beside the notebooks.
 
-If the folder of the notebooks holds a `progress.json`, each check is recorded in it: whether and
-when the exercise was solved, how many wrong answers came before, and which known mistakes were
-among them. On a page to write by hand, the answer is recorded for its repetition as well: see
-`twelve_lab.check.repetition`. The variable TWELVE_PROGRESS changes that:
+If the notebook folder contains a `progress.json`, it records each check: when the exercise was
+solved, how many wrong answers came before, and which known mistakes they contained. For a by-hand
+page, it also records when to repeat the page: see `twelve_lab.check.repetition`. The environment
+variable TWELVE_PROGRESS changes this behaviour:
 
 - A folder: the first answer there creates a progress.json. `make lab` sets it to notebooks/.
-- A path of a progress.json: this file records all notebooks. A class uses one in each home.
-- An empty string: nothing is recorded. Notebooks are executed and compared this way.
+- The path of a progress.json: this file records all notebooks. In a class, each home folder has
+  such a file.
+- An empty string: nothing is recorded. The tools that execute and compare notebooks use it.
 """
 
 import json
@@ -34,15 +35,15 @@ from twelve_lab.messages import declared, message, plural
 from twelve_lab.show.wide import joined
 
 FILE = "progress.json"
-# Bytes of the file, and characters of a name in it. All exercises take 20 kB.
+# The most bytes in the file, and characters in a name. All exercises together take 20 kB.
 LARGEST, LONGEST = 1_000_000, 100
-MOST = 999_999  # wrong answers to one exercise
-# In the JSON of a notebook, quotes are escaped.
+MOST = 999_999  # the most wrong answers to one exercise
+# The JSON of a notebook contains escaped quotes.
 _CHECK = re.compile(r'\bcheck\(\\"([\w-]+)\\"')
 VARIABLE = "TWELVE_PROGRESS"
-# Pages in these folders are recorded with the lessons, in the parent folder.
+# The progress.json of the parent folder records the pages in these subfolders too.
 SUBFOLDERS = ("workshop", BY_HAND)
-# In a class the lessons are in this folder beside the progress.json.
+# In a class, this folder beside the progress.json contains the lessons.
 LESSONS = "notebooks"
 
 
@@ -51,13 +52,13 @@ def read(path: Path, *, follow_link: bool = True) -> dict[str, Any]:
 
     Args:
         path: The file.
-        follow_link: Whether it may be a link.
+        follow_link: Whether to follow a symbolic link.
 
     Raises:
-        ValueError: If its content is not in the format of `check`.
-        OSError: If it cannot be read.
+        ValueError: If the content is not in the format that `check` writes.
+        OSError: If the file cannot be read.
     """
-    # A teacher may read the files of students: no pipe or device may stop or fill this process.
+    # A teacher may read students' files: a pipe or device must not block or fill this process.
     more = getattr(os, "O_NONBLOCK", 0) | (0 if follow_link else getattr(os, "O_NOFOLLOW", 0))
     with open(path, "rb", opener=lambda name, flags: os.open(name, flags | more)) as file:
         is_file = stat.S_ISREG(os.fstat(file.fileno()).st_mode)
@@ -69,7 +70,7 @@ def read(path: Path, *, follow_link: bool = True) -> dict[str, Any]:
         names, rows = content["exercises"].keys(), content["exercises"].values()
         if not all(map(_is_word, (content["version"], *names))) or not all(map(_is_row, rows)):
             raise TypeError("invalid row, name or version")
-        # Older files have none.
+        # Older files lack this key.
         by_hand = content.setdefault("by hand", {})
         if not all(map(_is_word, by_hand)) or not all(map(is_record, by_hand.values())):
             raise TypeError("invalid record of a page to write by hand")
@@ -83,18 +84,18 @@ def note(
 ) -> int | None:
     """Record a check in the progress.json of the notebooks, if there is one.
 
-    An error is printed and does not stop the check.
+    Errors are printed, and do not stop the check.
 
     Args:
-        id: The exercise.
-        kind: Kind of the verdict: "ok", "not started", or what is wrong.
-        mistake: Id of the mistake, if it is a known one.
-        now: The time, if not the current one.
-        counts: Whether a right answer masters a page to write by hand. It does not if it uses
-            what the task forbids.
+        id: Id of the exercise.
+        kind: Kind of the verdict: "ok", "not started", or the kind of fault.
+        mistake: Id of the known mistake, if any.
+        now: The time; the current time by default.
+        counts: Whether a right answer counts on a by-hand page. It does not if it uses an operation
+            that the task forbids.
 
     Returns:
-        The seconds that a right answer took, if its page was opened with a clock.
+        The seconds that a right answer took, if the clock of its page was started.
     """
     path, now = None if kind == "not started" else _kept(), now or datetime.now(UTC)
     if path is None:
@@ -105,7 +106,7 @@ def note(
                 id, {"solved": None, "wrong answers": 0, "mistakes": []}
             )
             _update(row, kind == "ok", mistake, now)
-            # In a workshop, a task of a lesson is no task from a blank page.
+            # On other pages, an answer to the same task does not start from a blank page.
             if Path.cwd().name != BY_HAND or id not in {drill.exercise for drill in DRILLS}:
                 return None
             if not counts:
@@ -119,15 +120,15 @@ def note(
 
 @contextmanager
 def changed(path: Path) -> Iterator[dict[str, Any]]:
-    """Read a progress.json to change its content, and write it afterwards.
+    """Lock and read a progress.json, yield its content for changes, and write it back.
 
     Args:
-        path: The file, which is created if it is missing.
+        path: The file, created if missing.
 
     Raises:
-        ValueError: If it does not hold what `check` writes.
-        OSError: If it cannot be read or written.
-        Timeout: If another notebook keeps it locked.
+        ValueError: If the content is not in the format that `check` writes.
+        OSError: If the file cannot be read or written.
+        Timeout: If another notebook holds the lock for too long.
     """
     # Two notebooks may write at the same time.
     with FileLock(path.with_name(f".{FILE}.lock"), timeout=5):
@@ -139,7 +140,7 @@ def changed(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _kept() -> Path | None:
-    """Find the file that records the notebooks of the working directory, or may be created."""
+    """Return the path of the progress.json that records the working directory, if any."""
     wanted = os.environ.get(VARIABLE)
     if wanted and Path(wanted).name == FILE:
         return Path(wanted)
@@ -156,24 +157,24 @@ def _kept() -> Path | None:
 def standing(folder: Path) -> tuple[str, str | None]:
     """Describe how far a learner has come in the lessons, and which exercise is next.
 
-    The next exercise is the first open one from the lesson of the last one solved, or else of all.
+    The next exercise is the first unsolved one from the lesson solved last onwards, or else of all.
 
     Args:
-        folder: The folder of the progress.json. The notebooks are there or in its subfolder
-            notebooks.
+        folder: The folder of the progress.json. It contains the notebooks, or a subfolder notebooks
+            with them.
 
     Returns:
         Two sentences, "" if no exercise is solved yet; and the id of the next exercise, if any.
 
     Raises:
-        ValueError: If the content of progress.json is not in the format of `check`.
+        ValueError: If the content of progress.json is not in the format that `check` writes.
         OSError: If a file cannot be read.
     """
     path = folder / FILE
     rows = read(path)["exercises"] if path.exists() else {}
     lessons = folder / LESSONS if (folder / LESSONS).is_dir() else folder
     pages = [lessons / Path(step.notebook).name for step in STEPS]
-    # Reading a named pipe would wait for ever.
+    # Reading a named pipe would block forever.
     texts = [page.read_text(encoding="utf-8") for page in pages if page.is_file()]
     ids = list(dict.fromkeys(id for text in texts for id in _CHECK.findall(text)))
     solved = [index for index, id in enumerate(ids) if _is_solved(rows, id)]
@@ -204,15 +205,15 @@ def onward() -> str:
 
 
 def report(paths: Iterable[Path], now: datetime | None = None) -> str:
-    """Write a report: every exercise for one learner, one line each for a class.
+    """Format a report: every exercise for one learner, or one line per learner for a class.
 
     Args:
         paths: The files, or the folders that hold them.
-        now: The time, if not the current one.
+        now: The time; the current time by default.
 
     Raises:
-        ValueError: If the only file is missing, or not in the format of `check`.
-        OSError: If the only file cannot be read.
+        ValueError: If there is one file, and it is missing or not in the format of `check`.
+        OSError: If there is one file, and it cannot be read.
     """
     files = list(dict.fromkeys(path / FILE if path.is_dir() else path for path in paths))
     now = now or datetime.now(UTC)
@@ -228,7 +229,7 @@ def report(paths: Iterable[Path], now: datetime | None = None) -> str:
 
 
 def _by_hand(content: dict[str, Any], now: datetime) -> Iterator[str]:
-    """List the tasks from a blank page: which are mastered, and when to repeat the others."""
+    """List the by-hand tasks: which are mastered, and when to repeat the others."""
     records, rows = content["by hand"], content["exercises"]
     ids = [id for id in rows if id in EXERCISES and id.startswith("by-hand")]
     if not records and not ids:
@@ -313,7 +314,7 @@ def _class(files: list[Path], now: datetime) -> str:
 
 
 def _taught(id: str) -> str:
-    """Return the sentence of a mistake and the notebook that teaches it, for the next lesson."""
+    """Format the sentence of a mistake and the title of the notebook that teaches it."""
     if id not in MISTAKES:
         return ""
     lines = [declared(MISTAKES[id].sentence)]
@@ -368,7 +369,7 @@ def _is_row(row: Any) -> bool:
 
 
 def _is_word(value: Any) -> bool:
-    # Other characters could rewrite what is on a terminal.
+    # Control characters could overwrite the text on a terminal.
     return isinstance(value, str) and value.isprintable() and 0 < len(value) <= LONGEST
 
 
@@ -380,18 +381,18 @@ def _write(path: Path, content: dict[str, Any]) -> None:
 
 
 def replace_file(path: Path, text: str) -> None:
-    """Write a file atomically: a full disk leaves the old content, a symbolic link stays one.
+    """Replace a file atomically: after a failure it has the old content. Symbolic links remain.
 
     Args:
         path: The file.
         text: Its new content.
 
     Raises:
-        OSError: If it cannot be written.
+        OSError: If the file cannot be written.
     """
     path = path.resolve()
     temporary = path.with_name(f".{path.name}.new")
-    # A new file: what has this name may be a link or a pipe.
+    # Create a new file, because an old one of this name may be a link or a pipe.
     temporary.unlink(missing_ok=True)
     with temporary.open("x", encoding="utf-8") as file:
         file.write(text)

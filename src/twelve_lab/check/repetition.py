@@ -1,9 +1,8 @@
-"""When to write a task from a blank page again: 2 days after the first right answer, then 7 days.
+"""Schedule by-hand tasks: repeat 2 days after the first right answer, and again 7 days later.
 
-A task is open until it was answered right, and again after 2 and after 7 days. Only an answer to
-an open task counts; the third right one masters it. Between these days, answers are experiments.
-A right answer that uses what the task forbids does not count.
-The days are those of UTC.
+A task is open until its first right answer. It opens again after 2 days, and again after 7 more.
+Only answers to an open task count, and the third right answer masters it. Answers in between are
+experiments. A right answer that uses a forbidden operation does not count. Days are in UTC.
 """
 
 from collections.abc import Mapping
@@ -13,13 +12,13 @@ from typing import Any
 from twelve_lab.course import DRILLS, Drill
 
 DAYS = (2, 7)
-# What progress.json holds of a task: the days of the answers that counted, whether the last one
-# was wrong, and the time at which the page was opened.
+# The entry of a task in progress.json: the days of the right answers that counted, whether the last
+# answer was wrong, and the time when the page was opened.
 Record = dict[str, Any]
 
 
 def new_record() -> Record:
-    """Return the record of a task that was not answered yet."""
+    """Return the record of a task without answers."""
     return {"right": [], "failed": False, "started": None}
 
 
@@ -27,13 +26,13 @@ def is_record(record: Any) -> bool:
     """Return whether a value is a record.
 
     Raises:
-        ValueError, KeyError, TypeError, AttributeError: Alternatively, if it is not.
+        ValueError, KeyError, TypeError, AttributeError: If the value has another structure.
     """
     days = [date.fromisoformat(day) for day in record["right"]]
     started = record["started"]
     return (
         len(days) <= len(DAYS) + 1
-        # The next day must be one.
+        # The next date must not overflow.
         and all(day.year < date.max.year for day in days)
         and isinstance(record["failed"], bool)
         and (started is None or datetime.fromisoformat(started).tzinfo is not None)
@@ -66,24 +65,24 @@ def states(records: Mapping[str, Record], now: datetime) -> dict[Drill, str]:
     """Return the state of each task.
 
     Args:
-        records: The records by the id of the exercise.
-        now: The time.
+        records: The records, keyed by exercise id.
+        now: The current time.
     """
     return {drill: state(records.get(drill.exercise, new_record()), now) for drill in DRILLS}
 
 
 def proposed(records: Mapping[str, Record], now: datetime) -> Drill | None:
-    """Choose the next task: one that failed, or else one to repeat, or else a new one.
+    """Choose the next task: a failed task, or else a task to repeat, or else a new task.
 
     Args:
-        records: The records by the id of the exercise.
-        now: The time.
+        records: The records, keyed by exercise id.
+        now: The current time.
 
     Returns:
-        The most frequent task of the first of these states; None if there is none.
+        The most frequently asked task in the first of these states; None if no task is open.
     """
-    found = states(records, now).items()
-    order = (drill for wanted in ("failed", "due", "new") for drill, how in found if how == wanted)
+    items = states(records, now).items()
+    order = (drill for wanted in ("failed", "due", "new") for drill, how in items if how == wanted)
     return next(order, None)
 
 
@@ -91,9 +90,9 @@ def answered(record: Record, right: bool, now: datetime) -> int | None:
     """Record an answer.
 
     Args:
-        record: The record, which is changed.
+        record: The record; modified in place.
         right: Whether the answer is right.
-        now: The time.
+        now: The current time.
 
     Returns:
         The seconds since the page was opened, for the first right answer since then.

@@ -17,20 +17,20 @@ _CARD = (
     "font:14px/1.45 system-ui,sans-serif"
 )
 _RIGHT, _WRONG = AXIS_STYLES["head"].colour, AXIS_STYLES["d_k"].colour
-# Where a message passes from what is wrong to what to do: between two sentences, or at a colon.
-# Chinese has full-width marks without a space.
+# The boundary between fault and advice in a message: between two sentences, or at a colon.
+# Chinese uses full-width marks without a space.
 _BETWEEN = re.compile(
     r"(?<=[.?!]) (?=[^\Wa-z_]|\")|(?<=:) (?=[a-z])|(?<=[\u3002\uff1f\uff01\uff1a])"
 )
 
 
 def as_text(opening: str, message: str, note: str = "") -> str:
-    """Write a reply as text, wrapped to 88 columns: a notebook breaks longer lines within words.
+    """Format a reply as text, wrapped at 88 columns: a notebook breaks longer lines within words.
 
     Args:
         opening: The exercise, and whether it is solved.
         message: The message of the verdict.
-        note: The note of the verdict, on a line of its own.
+        note: The note of the verdict, on its own line.
     """
     return "\n".join(
         fill(part, 88, break_long_words=False, break_on_hyphens=False)
@@ -42,7 +42,7 @@ def as_text(opening: str, message: str, note: str = "") -> str:
 def as_card(
     opening: str, message: str, note: str = "", *, ok: bool, more: Sequence[str] = ()
 ) -> str:
-    """Write a reply as HTML: a right answer gets a face, a wrong one its fault in bold.
+    """Format a reply as HTML. A right answer has a face, and a wrong one has its fault in bold.
 
     Args:
         opening: The exercise, and whether it is solved.
@@ -58,12 +58,12 @@ def as_card(
     lines += [f"<small>{html.escape(part)}</small>" for part in (note, *more) if part]
     style = _CARD.format(quiet=QUIET, edge=_RIGHT if ok else _WRONG)
     face = f'<div style="flex:none">{picture(HAPPY, FACE)}</div>' if ok else ""
-    # Not a div: the book removes the padding of those.
+    # Not a div: the book removes the padding of every div.
     return f'<section class="reply" style="{style}">{face}<div>{"<br>".join(lines)}</div></section>'
 
 
 def write(text: str) -> None:
-    """Print a text, with ? in place of characters that stdout has not."""
+    """Print a text, with ? in place of characters that stdout cannot encode."""
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
     print(text.encode(encoding, "replace").decode(encoding))
 
@@ -78,10 +78,10 @@ def reply(
         message: The message of the verdict.
         note: The note of the verdict.
         ok: Whether the answer is right.
-        more: The cases that passed, and the next exercise: only the card has room for them.
+        more: The cases that passed, and the next exercise; only the card shows them.
     """
     text = as_text(opening, message, note)
-    # Outside IPython it is not imported, so that nobody waits for the import.
+    # Do not import IPython elsewhere, because the import is slow.
     shell = "IPython" in sys.modules and sys.modules["IPython"].get_ipython()
     if getattr(shell, "kernel", None) is None:
         write(text)

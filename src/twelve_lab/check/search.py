@@ -1,8 +1,8 @@
-"""Explain a wrong answer by search: by one edit of the right answer, or of the learner's own code.
+"""Explain a wrong answer by searching for one edit of the right answer or of the learner's code.
 
-`explained` finds an edit of the right answer that gives exactly the learner's wrong numbers. The
-results of all edits are stored in fingerprints.json, which tools/write_fingerprints.py writes.
-`repaired` finds an edit of the learner's code with which all cases pass.
+`explained` finds an edit of the right answer that gives exactly the learner's wrong numbers. It
+looks up a hash of the results in fingerprints.json, which tools/write_fingerprints.py writes.
+`repaired` finds an edit of the learner's code that makes all cases pass.
 """
 
 import ast
@@ -33,17 +33,17 @@ from twelve_lab.exercises.parts import functions_of, names_in, parts, with_part
 
 TABLE = "fingerprints.json"
 CPU_SECONDS = 0.3
-_MARGIN = 8.0  # an explanation that is so much less likely is no other explanation
-_LONGEST = 12  # expressions in a piece of code that a repair puts in
+_MARGIN = 8.0  # ignore explanations that cost this much more than the likeliest one
+_LONGEST = 12  # the most expressions that a repair inserts
 _FILE = "<edited>"  # the file name of edited code
-# These hide a fault, and repair nothing.
+# These edits hide a fault, and do not repair it.
 _CURES = re.compile(r"nan_to_num|double|detach|roll\(0\b|% -1|1000000000\.0|(\b\w+\b) [|&] \1\b")
 _LIBRARIES = ("torch", "math", "einops", "functools", "itertools", "twelve")
 _SIDE_EFFECTS = re.compile(
     r"open|input|exec|eval|compile|breakpoint|exit|quit|save|load|hub|tofile|from_file|numpy"
     r"|manual_seed|seed|set_.*|__import__|setattr|delattr|globals|vars"
 )
-# The torch of the page without an installation raises it for an operation that it lacks.
+# The torch of the course in a browser raises NotHere for operations that it lacks.
 _MISSING = (torch.NotHere,) if hasattr(torch, "NotHere") else ()
 _clock = getattr(time, "thread_time", time.process_time)
 
@@ -60,13 +60,13 @@ class Program(NamedTuple):
         return [each for each in body if isinstance(each, ast.FunctionDef)]
 
     def build(self, **names: Any) -> Answer:
-        """Compile the tree as it is now.
+        """Compile the tree in its current state.
 
         Args:
-            names: Further global names.
+            names: Additional global names.
 
         Raises:
-            SyntaxError, ValueError, TypeError: If it is not valid Python.
+            SyntaxError, ValueError, TypeError: If the tree is not valid Python.
         """
         function, free, cells = functions_of(self.answer)[0], (), ()
         if function is self.answer:
@@ -80,7 +80,7 @@ class Program(NamedTuple):
 
 
 def read(answer: Answer) -> Program | None:
-    """Parse a function or a class; None if its source is unknown, or is no definition."""
+    """Parse a function or a class; None if its source is unknown or not a definition."""
     if not isinstance(answer, FunctionType | type):
         return None
     try:
@@ -95,7 +95,7 @@ def read(answer: Answer) -> Program | None:
     return Program(answer, tree)
 
 
-# An edit of the right answer.
+# Edits of the right answer.
 
 
 def all_edits(task: Task) -> Iterator[tuple[Program, Edit]]:
@@ -114,7 +114,7 @@ def edited(task: Task, program: Program, edit: Edit) -> Answer | None:
 
 
 def results_of(task: Task, answer: Answer) -> dict[str, Outcome] | None:
-    """Run an answer on all cases; None if they say nothing about the code."""
+    """Run an answer on all cases; None if the results say nothing about the code."""
     results: dict[str, Outcome] = {}
     for case, given in task.cases().items():
         results[case] = outcome(task, answer, given)
@@ -124,7 +124,11 @@ def results_of(task: Task, answer: Answer) -> dict[str, Outcome] | None:
 
 
 def _are_telling(results: Iterable[Outcome]) -> bool:
-    """Return whether results are no errors, finite somewhere, and not all zeros."""
+    """Return whether results say something about the code.
+
+    No result may be an error, each floating-point tensor must have a finite element, and some
+    result must not be all zeros.
+    """
     if any(result.error is not None for result in results):
         return False
     numbers = [[x for x in each.values if x.is_floating_point()] for each in results]
@@ -135,8 +139,8 @@ def _are_telling(results: Iterable[Outcome]) -> bool:
 def fingerprint(results: Iterable[Outcome]) -> float:
     """Hash all results into one number.
 
-    Equal results give equal numbers, whatever their rounding errors. Running the answers reveals
-    the few collisions.
+    Results that differ only by rounding errors give nearly equal numbers. Collisions are rare, and
+    running the answers exposes them.
     """
     total = 0.0
     for index, result in enumerate(results, start=1):
@@ -155,14 +159,14 @@ def _table() -> dict[str, list[tuple[float, int]]]:
 
 
 def explained(task: Task, results: Mapping[str, Outcome]) -> list[tuple[Program, Edit]]:
-    """Find edits of the right answer that give the same numbers in all cases.
+    """Find edits of the right answer that give the learner's numbers in all cases.
 
     Args:
         task: The task.
-        results: The results of the learner's answer, by the name of the case.
+        results: The results of the learner's answer, keyed by case name.
 
     Returns:
-        At most two edits, the likeliest first. Each was run again and gave the same numbers.
+        At most two edits, likeliest first. A second run of each gave the learner's numbers.
     """
     if not _are_telling(results.values()):
         return []
@@ -172,41 +176,41 @@ def explained(task: Task, results: Mapping[str, Outcome]) -> list[tuple[Program,
     if not near:
         return []
     every = list(all_edits(task))
-    found: list[tuple[Program, Edit]] = []
+    hits: list[tuple[Program, Edit]] = []
     with quiet():
         for program, edit in (every[n] for n in near if n < len(every)):
             answer = edited(task, program, edit)
             if answer is not None and gives_the_same(task, answer, results):
-                found.append((program, edit))
-    found.sort(key=lambda hit: hit[1].cost)
-    return [hit for hit in found if hit[1].cost <= found[0][1].cost + _MARGIN][:2]
+                hits.append((program, edit))
+    hits.sort(key=lambda hit: hit[1].cost)
+    return [hit for hit in hits if hit[1].cost <= hits[0][1].cost + _MARGIN][:2]
 
 
-# An edit of the learner's code.
+# Edits of the learner's code.
 
 
 def repaired(task: Task, answer: Answer) -> Edit | None:
-    """Find one edit of the learner's code with which all cases pass.
+    """Find one edit of the learner's code that makes all cases pass.
 
     Args:
         task: The task.
-        answer: A wrong answer. Its code runs many times, so only a function or a class that uses
-            nothing but torch, math and einops is repaired.
+        answer: A wrong answer. Its code runs many times, so the search accepts only code without
+            side effects that uses known libraries such as torch and math.
 
     Returns:
-        The likeliest such edit that is found within CPU_SECONDS.
+        The likeliest such edit found within CPU_SECONDS; None if there is none.
     """
     program = read(answer)
     if program is None or not _is_harmless(program):
         return None
     calls = expected(task, by_gradient=bool(task.by_gradient))
-    # The last case has the most different sizes.
+    # Run the last case first: its sizes are all distinct, so most edits fail there.
     wanted = {call.case: call for call in reversed(calls)}
     end = _clock() + CPU_SECONDS
-    found = [edit for function in program.functions()
-             for edit in edits(function, *_borrowed(task, function))]  # fmt: skip
+    candidates = [edit for function in program.functions()
+                  for edit in edits(function, *_borrowed(task, function))]  # fmt: skip
     with quiet():
-        for edit in sorted(found, key=lambda edit: edit.cost):
+        for edit in sorted(candidates, key=lambda edit: edit.cost):
             if _clock() > end:
                 break
             if edit.inserted > _LONGEST or _is_no_repair(edit):
@@ -225,7 +229,7 @@ def _is_no_repair(edit: Edit) -> bool:
     whole = isinstance(place.holder, ast.Return)
     if whole and edit.operator in ("name", "inner part", "other expression"):
         return True
-    # "0 in every place of 1" is not what was tried: x.size(1) stays.
+    # The message "0 in every place of 1" would be false: the edit does not change x.size(1).
     if edit.everywhere and number_of(place.node) is not None:
         return True
     return isinstance(new, ast.AST) and _CURES.search(ast.unparse(new)) is not None
@@ -241,7 +245,7 @@ def _passes(task: Task, candidate: Answer, wanted: Mapping[str, Outcome]) -> boo
 
 
 def _borrowed(task: Task, function: ast.FunctionDef) -> tuple[list[ast.expr], list[ast.expr]]:
-    """Collect steps and pieces of the right answers, in the names of the learner."""
+    """Collect steps and expressions of the right answers, with the learner's argument names."""
     steps: dict[str, ast.expr] = {}
     donors: dict[str, ast.expr] = {}
     for right in filter(None, (task.right, task.solved)):
@@ -275,7 +279,7 @@ def _parameters(function: ast.FunctionDef) -> list[str]:
 
 
 def _is_harmless(program: Program) -> bool:
-    """Return whether code may run many times: it changes nothing outside, and nothing else runs."""
+    """Return whether code can safely run many times: no side effects, only known libraries."""
     refused = (ast.Global, ast.Nonlocal, ast.Try, ast.Import, ast.ImportFrom, ast.Yield, ast.Await)
     if any(isinstance(node, refused) for node in ast.walk(program.tree)):
         return False
@@ -308,22 +312,22 @@ def _is_library(module: str | None) -> bool:
 
 
 class _TooLong(BaseException):
-    """The time for a search is over. No `except Exception` of a learner catches it."""
+    """Raised when a search runs out of time. A learner's `except Exception` does not catch it."""
 
 
 def in_time(end: float, test: Callable[[], bool]) -> bool:
-    """Run a test until the CPU time of this thread is spent, which may be in an endless loop."""
+    """Run a test, and return False if it uses too much CPU time, such as in an endless loop."""
     before = sys.gettrace()
 
     def trace(frame: Any, event: str, argument: Any) -> Callable[..., Any] | None:
-        # Python would print an error in a generator that is being closed.
+        # Do not raise in a generator: if Python is closing it, Python would print the error.
         resumed = event == "call" and frame.f_code.co_flags & inspect.CO_GENERATOR
         if _clock() > end and not resumed:
             raise _TooLong
-        # Each line of edited code, and each call of other code.
+        # Trace each line of edited code, and each call of other code.
         return trace if frame.f_code.co_filename == _FILE else None
 
-    # No other function may be called between these lines: it would be traced too.
+    # Call no other function between these lines: the trace would include it.
     sys.settrace(trace)
     try:
         return test()
@@ -335,7 +339,7 @@ def in_time(end: float, test: Callable[[], bool]) -> bool:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Run code that nobody sees: without output and without warnings."""
+    """Suppress output and warnings, and compute in float64 on the CPU."""
     with exact_on_cpu(), redirect_stdout(io.StringIO()), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield

@@ -1,7 +1,7 @@
-"""Write the solution of an exercise into its answer cell: the stored notebooks contain none.
+"""Fill the answer cell of an exercise with its solution: the stored notebooks contain none.
 
-A solution is the right answer of the checker, or the one that `solved` declares, renamed to match
-the cell. It imports every name that the notebook does not have.
+A solution is the right answer of the checker, or the answer that `solved` declares, with the names
+of the cell. It imports every name that the notebook lacks.
 """
 
 import ast
@@ -20,7 +20,7 @@ from twelve_lab.exercises.edit import replace_node
 
 # The placeholder line of an answer cell.
 STUB = "# Your answer goes here."
-# The marks of a solution for nbgrader, which replaces it by the line above.
+# nbgrader replaces the code between these marks with the line above.
 BEGIN, END = "### BEGIN SOLUTION", "### END SOLUTION"
 
 _Named = ast.FunctionDef | ast.ClassDef
@@ -30,7 +30,7 @@ def solution(id: str, stub: str, given: Collection[str] = (), *, marked: bool = 
     """Fill the answer cell of an exercise with its solution.
 
     Args:
-        id: The exercise.
+        id: Id of the exercise.
         stub: The source of the cell, whose last line is `STUB`.
         given: Names that earlier cells of the notebook define.
         marked: Whether to put the solution between the marks of nbgrader.
@@ -63,7 +63,7 @@ def _value(question: Question, cell: list[ast.stmt], given: set[str]) -> list[st
 
 
 def _written(question: Question, value: Prediction) -> str:
-    """Write a value with the precision that the question asks for."""
+    """Format a value with the precision that the question asks for."""
     if isinstance(value, frozenset):
         chosen = (f'"{option}"' for option in question.options if option in value)
         return f"{{{', '.join(chosen)}}}"
@@ -76,7 +76,7 @@ def _written(question: Question, value: Prediction) -> str:
 
 
 def _definition(answer: Callable[..., Any], cell: list[ast.stmt], given: set[str]) -> list[str]:
-    """Write the missing part of the function or the class that a cell begins."""
+    """Return the missing lines of the function or class that a cell begins."""
     begun = [statement for statement in cell if isinstance(statement, _Named)]
     source = textwrap.dedent(inspect.getsource(answer))
     written = ast.parse(source).body[0]
@@ -110,13 +110,13 @@ def _body(
     begun: ast.FunctionDef,
     given: set[str],
 ) -> list[str]:
-    """Write the lines that the cell lacks, with the argument names of the cell."""
+    """Return the lines that the cell lacks, with the argument names of the cell."""
     names = {written.name: begun.name} | _renamed(source, written, begun)
     # The docstring and the dots of the cell are not part of the answer.
     skip = sum(not _is_text(statement) for statement in begun.body)
     rest = [statement for statement in written.body if not _is_text(statement)][skip:]
-    found = [node for part in rest for node in ast.walk(part) if isinstance(node, ast.Name)]
-    for node in sorted(found, key=lambda node: (node.lineno, node.col_offset), reverse=True):
+    nodes = [node for part in rest for node in ast.walk(part) if isinstance(node, ast.Name)]
+    for node in sorted(nodes, key=lambda node: (node.lineno, node.col_offset), reverse=True):
         source = replace_node(source, node, names.get(node.id, node.id))
     lines = source.splitlines()
     text = textwrap.dedent("\n".join(lines[rest[0].lineno - 1 : rest[-1].end_lineno]))
@@ -126,7 +126,7 @@ def _body(
 
 
 def _renamed(source: str, written: ast.FunctionDef, begun: ast.FunctionDef) -> dict[str, str]:
-    """Map our argument names to those of the cell, and our switches to their defaults."""
+    """Map our argument names to those of the cell, and keyword-only names to their defaults."""
     ours, theirs = written.args, begun.args
     names = {old.arg: new.arg for old, new in zip(ours.args, theirs.args, strict=True)}
     for switch, default in zip(ours.kwonlyargs, ours.kw_defaults, strict=True):
@@ -135,7 +135,7 @@ def _renamed(source: str, written: ast.FunctionDef, begun: ast.FunctionDef) -> d
 
 
 def _imports(tree: ast.AST, answer: Callable[..., Any], known: set[str]) -> list[str]:
-    """Import the names that some lines use and the notebook lacks.
+    """Return import lines for the names that a solution uses and the notebook lacks.
 
     A name that `twelve` exports refers to that export, even if the exercises define it too.
     """
@@ -158,7 +158,7 @@ def _imports(tree: ast.AST, answer: Callable[..., Any], known: set[str]) -> list
 
 
 def _imported(answer: Callable[..., Any]) -> dict[str, str]:
-    """Collect the import line of each name that a file of exercises imports from elsewhere."""
+    """Map each name that the file of an answer imports, or `twelve` exports, to an import line."""
     lines = {}
     for node in ast.parse(inspect.getsource(inspect.getmodule(answer))).body:
         if isinstance(node, ast.ImportFrom | ast.Import):

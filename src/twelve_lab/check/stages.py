@@ -1,7 +1,7 @@
-"""Everything that can be wrong with an answer, from the coarsest fault to the finest.
+"""Detect the faults of an answer in stages, from the coarsest fault to the finest.
 
-Each stage looks at all cases before the next one runs, so that the message names the first thing
-to fix: a function that returns None gets no message about numbers.
+Each stage checks all cases before the next stage runs, so the message names the first thing to fix:
+a function that returns None gets no message about numbers.
 """
 
 import inspect
@@ -32,7 +32,7 @@ class Pair(NamedTuple):
         actual: The tensor.
         expected: The tensor of the right answer.
         axes: Names of its axes; () if the contract does not list them.
-        which: A sentence that names the tensor, where an answer has several.
+        which: A sentence that names the tensor, if an answer has several; "" otherwise.
     """
 
     case: str
@@ -44,12 +44,12 @@ class Pair(NamedTuple):
 
 
 class Submission(NamedTuple):
-    """A task and an answer to it, with both run on every case.
+    """An answer to a task, with its calls and those of the right answer on every case.
 
     Args:
         task: The task.
         function: The answer.
-        actual: Its calls.
+        actual: The calls of the answer.
         expected: The calls of the right answer.
     """
 
@@ -59,7 +59,7 @@ class Submission(NamedTuple):
     expected: list[Attempt]
 
     def pairs(self) -> Iterator[Pair]:
-        """Pair each tensor with the expected one."""
+        """Yield each tensor of the answer with the expected one."""
         for actual, expected in zip(self.actual, self.expected, strict=True):
             total = len(expected.values)
             for index, (x, y) in enumerate(zip(actual.values, expected.values, strict=True)):
@@ -69,7 +69,7 @@ class Submission(NamedTuple):
                 yield Pair(declared(actual.case), actual, x, y, axes, which)
 
     def argument(self, index: int) -> str:
-        """Name an argument as the learner does."""
+        """Return the name of an argument in the learner's code."""
         if isinstance(self.function, type):
             # The contract of a layer lists its parameters, then the input.
             *parameters, x = re.findall(r"(\w+) \(", self.task.contract.partition(" -> ")[0])
@@ -120,7 +120,7 @@ def call(submission: Submission) -> str | None:
 def _error_line(error: BaseException) -> str:
     try:
         lines = str(error).strip().splitlines()
-    except Exception:  # a learner's own class may fail there
+    except Exception:  # a learner's own exception class may fail in str()
         lines = []
     # einops repeats the call first, and gives the reason in the last line.
     reason = lines[-1 if type(error).__name__ == "EinopsError" else 0] if lines else ""
@@ -139,7 +139,7 @@ def _input_shapes(submission: Submission, attempt: Attempt) -> str:
 
 
 def type_(submission: Submission) -> str | None:
-    """Detect an answer that is not a tensor, has too few of them, or has another dtype."""
+    """Detect an answer that is not a tensor, has too few tensors, or has a wrong dtype."""
     for actual, expected in zip(submission.actual, submission.expected, strict=True):
         if actual.answer is None:
             return message("The function returns None. Write return before the result.")
@@ -192,7 +192,7 @@ def _which(index: int, total: int) -> str:
 
 
 def of_each_pair(fault: Callable[[Pair], str | None]) -> Callable[[Submission], str | None]:
-    """Turn the check of one tensor into a stage that looks at all of them."""
+    """Turn a check of one tensor into a stage that checks all tensors."""
 
     def stage(submission: Submission) -> str | None:
         for pair in submission.pairs():
@@ -206,7 +206,7 @@ def of_each_pair(fault: Callable[[Pair], str | None]) -> Callable[[Submission], 
 
 @of_each_pair
 def dtype(pair: Pair) -> str | None:
-    """Detect a dtype that means something else: a mask of numbers, ids that are real."""
+    """Detect a dtype of the wrong kind, such as a mask of numbers or float ids."""
     got, expected = pair.actual.dtype, pair.expected.dtype
     if got == expected or (got.is_floating_point and expected.is_floating_point):
         return None
@@ -240,7 +240,7 @@ def rank(pair: Pair) -> str | None:
 
 @of_each_pair
 def axes_swapped(pair: Pair) -> str | None:
-    """Detect the right sizes in another order, where no two of them are equal."""
+    """Detect the right sizes in the wrong order, if all sizes are distinct."""
     got, sizes = pair.actual.shape, list(pair.expected.shape)
     if list(got) == sizes or sorted(got) != sorted(sizes) or len(set(sizes)) < len(sizes):
         return None
@@ -266,7 +266,7 @@ def shape(pair: Pair) -> str | None:
 
 
 def input_changed(submission: Submission) -> str | None:
-    """Detect an argument that the call changed in place."""
+    """Detect an argument that the call modified in place."""
     for attempt in submission.actual:
         if attempt.changed is not None:
             return message(
@@ -362,7 +362,7 @@ def _hint(pair: Pair, every_row_sums_to_one: bool) -> str:
 
 
 def rows_sum_to_one(submission: Submission) -> bool:
-    """Return whether all rows of all right answers sum to 1, so that this is no accident."""
+    """Return whether all rows of all right answers sum to 1, so the task requires it."""
     answers = [pair.expected for pair in submission.pairs()]
     return all(
         x.is_floating_point() and x.ndim > 0 and x.size(-1) > 1 and _sum_to_one(x) for x in answers
@@ -370,27 +370,27 @@ def rows_sum_to_one(submission: Submission) -> bool:
 
 
 def _sum_to_one(x: Tensor) -> bool:
-    """Return whether each row sums to 1, or is empty because it had nothing to attend to."""
+    """Return whether each row sums to 1, or is all zeros because it has nothing to attend to."""
     return bool((close(x.sum(-1), torch.ones_like(x[..., 0])) | (x == 0).all(-1)).all())
 
 
 def is_plain(x: Tensor) -> bool:
-    """Return whether a tensor can be compared with the expected one at all."""
+    """Return whether a tensor is real, dense and on the CPU, so it can be compared."""
     special = x.is_complex() or x.is_quantized or x.is_nested
     return x.layout == torch.strided and not special and x.device.type == "cpu"
 
 
 def close(actual: Tensor, expected: Tensor) -> Tensor:
-    """Compare each number, with the tolerance that its dtype needs."""
+    """Compare element by element, with a tolerance that depends on the dtype."""
     tolerance, expected = _TOLERANCES.get(actual.dtype, 1e-5), expected.double()
-    # The rounding error of a sum grows with its largest term. The known mistakes differ by 2
-    # percent of the largest number, which is more than the tolerance of every dtype.
+    # The rounding error of a sum grows with its largest term. Known mistakes differ from the right
+    # answer by 2 percent of the largest number, which exceeds the tolerance of every dtype.
     largest = max(1.0, expected.abs().max().item()) if expected.numel() else 1.0
     return torch.isclose(actual.double(), expected, rtol=tolerance, atol=tolerance * largest)
 
 
 def axes_of(task: Task, index: int, expected: Tensor) -> tuple[str, ...]:
-    """Read the axes of an answer from the contract; () where it does not list them."""
+    """Read the axes of an answer from the contract; () if the contract does not list them."""
     names = axes_named(task.contract, index)
     if names[:1] == ("*batch",):
         names = (*("batch", "seq")[: expected.ndim - len(names) + 1], *names[1:])
@@ -398,30 +398,30 @@ def axes_of(task: Task, index: int, expected: Tensor) -> tuple[str, ...]:
 
 
 def axes_named(contract: str, index: int = 0) -> tuple[str, ...]:
-    """Read the axes of one answer after the arrow of a contract; () where there are none."""
+    """Read the axes of one output after the arrow of a contract; () if it has none."""
     before, _, answer = contract.rpartition("->")
     groups = re.findall(r"\(([^()]*)\)", answer) if before else []
     return tuple(groups[index].split(", ")) if index < len(groups) else ()
 
 
 def named(axes: tuple[str, ...], sizes: torch.Size) -> str:
-    """Write sizes with the names of their axes."""
+    """Format sizes with the names of their axes."""
     written = f"({', '.join(map(str, sizes))})"
     return f"({', '.join(axes)}) = {written}" if axes else written
 
 
 def sizes_of(x: Tensor) -> str:
-    """Write the shape of a tensor."""
+    """Format the shape of a tensor."""
     return named((), x.shape)
 
 
 def axis_of(axis: int, axes: tuple[str, ...]) -> str:
-    """Write the index of an axis, with its name if it has one."""
+    """Format the index of an axis, with the name of the axis if it has one."""
     return f"{axis} ({axes[axis]})" if axes and axes[axis] != "1" else str(axis)
 
 
 def place_of(place: list[int], axes: tuple[str, ...]) -> str:
-    """Write an index, with the names of the axes where they are distinct."""
+    """Format an index, with axis names if they are all distinct."""
     # (1, 1, length, length) does not identify an axis by its name.
     if len(set(axes)) < len(place):
         return f"[{', '.join(map(str, place))}]"
@@ -429,7 +429,7 @@ def place_of(place: list[int], axes: tuple[str, ...]) -> str:
 
 
 def apart(got: float, expected: float) -> tuple[str, str]:
-    """Write two numbers with enough digits to distinguish them."""
+    """Format two numbers with enough digits to distinguish them."""
     for decimals in range(4, 10):
         texts = format_number(got, decimals), format_number(expected, decimals)
         if texts[0] != texts[1]:

@@ -1,1 +1,1 @@
-"""The exercises, one file for each step: tasks, questions, right answers, mistakes."""
+"""Exercises, one file per lesson: tasks, questions, right answers and mistakes."""

@@ -99,8 +99,8 @@ def _weights_cases() -> Cases:
     return {
         "our two sentences": (attention_scores(one.query, one.key)[:, 0],),
         "one query": (draw(2, 1, 5),),
-        # Two different rows detect softmax over the queries. All scores are large, so that
-        # subtracting the largest score of the whole table is right too.
+        # Two different rows detect softmax over the queries. All scores are large, so subtracting
+        # the largest score of the whole table is right too.
         "large scores": (torch.tensor([[[1000.0, 999.0], [1000.0, 1001.0]]], dtype=torch.float64),),
         "all sizes differ": (draw(SIZES.batch, SIZES.tgt, SIZES.src),),
     }

@@ -1,4 +1,4 @@
-"""How an exercise is declared: a task or a question, followed by its mistakes.
+"""Declare an exercise: a task or a question, followed by its mistakes.
 
     @task(_cases)
     def attention_scores(query, key):
@@ -12,12 +12,12 @@
         {"X / math.sqrt(query.size(-1))": "X"},
     )
 
-The docstring of a right answer is the contract of the exercise. A mistake has an id, by which the
-course refers to it. The difference from the right answer is an edit, as
-`twelve_lab.exercises.edit` applies it, or another function, `by`; decorate a longer function with
-its sentence as docstring. `again` declares another version of a mistake. `notes` declares wrong
-answers without an id, if the search would not find them or would explain them less well. Every
-larger exercise whose right answer calls this one has its mistakes and notes too.
+The docstring of a right answer is the contract of the exercise. The course refers to a mistake by
+its id. A mistake is either an edit of the right answer (see `twelve_lab.exercises.edit`) or another
+function, `by`. For a longer function, use `mistake` as a decorator, and write its sentence as the
+docstring. `again` declares another version of a mistake. `notes` declares wrong answers without an
+id, if the search would not find them or would explain them less well. Larger exercises whose right
+answer calls this right answer inherit its mistakes and notes.
 
 The solution that a learner sees is the right answer, or the function that `solved` declares.
 """
@@ -37,7 +37,7 @@ from torch import Tensor
 
 from twelve_lab.exercises.edit import edit as edit_source
 
-# The arguments of one call, by the name of the case, which appears in messages.
+# The arguments of one call, keyed by case name. Messages contain the case names.
 Cases = dict[str, tuple[Any, ...]]
 Answer = Callable[..., Any]
 # Patterns and their replacements.
@@ -48,7 +48,7 @@ def as_tensors(answer: Any) -> tuple[Tensor, ...]:
     """Return an answer as a tuple of tensors.
 
     Raises:
-        TypeError: If it is neither a tensor nor several tensors.
+        TypeError: If the answer is neither a tensor nor a tuple or list of tensors.
     """
     answers = answer if isinstance(answer, tuple | list) else (answer,)
     for x in answers:
@@ -64,10 +64,10 @@ def by_position(answer: Answer, given: tuple[Any, ...]) -> Any:
 
 @dataclass(frozen=True, eq=False)
 class Edited:
-    """A copy of a function or a class with changes, made when it is needed.
+    """A copy of a function or a class with changes, built on first use.
 
     Args:
-        right: A function or a class that is defined in a file.
+        right: A function or a class with source code in a file.
         changes: Patterns and their replacements. In a class, the name of a method may come first:
             "forward: self.norm(X)".
         name: Name of the copy, if it differs.
@@ -79,7 +79,7 @@ class Edited:
 
     @cached_property
     def function(self) -> Answer:
-        """Make the copy.
+        """Build the copy.
 
         Raises:
             ValueError: If a pattern does not occur exactly once.
@@ -101,16 +101,16 @@ def made(version: Answer | Edited) -> Answer:
 
 @dataclass(eq=False)
 class Exercise:
-    """The common part of a task and a question.
+    """Base class of tasks and questions.
 
     Args:
         name: Name of the exercise.
         contract: Its inputs, an arrow, and the axes of its output.
         right: The right answer, or a function that computes it for a question.
-        measures: The ability that it tests, for teachers.
-        mistakes: Wrong answers by the id of the mistake, the most usual version first. Those of
-            smaller exercises are not in it: see `twelve_lab.check.catalogue`.
-        misconceptions: Wrong answers without an id, by their message.
+        measures: The skill that the exercise tests, for teachers.
+        mistakes: Wrong answers, keyed by mistake id, most common version first. Mistakes of smaller
+            exercises are not included: see `twelve_lab.check.catalogue`.
+        misconceptions: Wrong answers without an id, keyed by their message.
     """
 
     name: str
@@ -121,7 +121,7 @@ class Exercise:
     misconceptions: dict[str, Answer | Edited] = field(default_factory=dict, kw_only=True)
 
     def __call__(self, *given: Any) -> Any:
-        """Return the right answer."""
+        """Call the right answer."""
         return self.right(*given)
 
 
@@ -130,15 +130,15 @@ class Task(Exercise):
     """A function or a class to write, with cases that distinguish its mistakes.
 
     Args:
-        cases: Draws new arguments in float64 on every call, so that a function that changes its
-            input affects no other run.
+        cases: Function that draws new float64 arguments on every call, so an answer that modifies
+            its input does not affect other runs.
         forbidden: Operations that the solution must not use: names, operators such as "@", "for"
             or "[:]".
-        observe: Reads the tensors to compare from an answer that is not a tensor.
+        observe: Function that reads the tensors to compare from the value that an answer returns.
         by_gradient: Whether the gradients of the arguments are part of the answer; None if they
             may be cut off, because nothing is trained through the answer.
-        run: Calls an answer with the arguments of a case; a class is built first.
-        solved: The solution for the learner, if the task forbids the one of `right`.
+        run: Function that calls an answer with the arguments of a case, after building a class.
+        solved: The solution for the learner, if it differs from `right`.
     """
 
     cases: Callable[[], Cases]
@@ -155,11 +155,11 @@ Prediction = tuple[int, ...] | int | float | list[Any] | frozenset[str]
 
 @dataclass(eq=False)
 class Question(Exercise):
-    """A value to predict before it is computed: a tuple is a shape, a list a table of numbers.
+    """A value to predict before computing it: a tuple is a shape, a list is a table of numbers.
 
     Args:
         options: The words to choose from, if the answer is a set of words.
-        decimals: Number of decimals of a right number.
+        decimals: Required number of decimals.
         worked: The calculation on paper as a Python expression, if it explains the value.
     """
 
@@ -173,11 +173,11 @@ class Mistake:
     """A classic mistake.
 
     Args:
-        id: Its name in the course.
+        id: Identifier of the mistake in the course.
         sentence: The error in the answer, and what to do instead.
-        task: Name of the smallest task in which it can be made.
+        task: Name of the smallest task in which the mistake can occur.
         version: A typical wrong answer to that task.
-        step: Number of the notebook that teaches it; "" for a task that belongs to no lesson.
+        step: Number of the notebook that teaches the mistake; "" if no lesson has the task.
     """
 
     id: str
@@ -206,7 +206,7 @@ def sheet(module: str) -> Sheet:
     """Return the declarations of a file.
 
     Args:
-        module: Its full name, as in `__name__`.
+        module: Full name of the module, as in `__name__`.
     """
     return _SHEETS.setdefault(module, Sheet({}, {}))
 
@@ -216,8 +216,8 @@ def task(cases: Callable[[], Cases], *, name: str = "", **settings: Any) -> Call
 
     Args:
         cases: Draws the arguments of each case.
-        name: Its name, if it differs from the name of the right answer.
-        settings: Further arguments of Task.
+        name: Name of the task, if it differs from the name of the right answer.
+        settings: Additional arguments of Task.
     """
     return lambda right: _declared(
         Task(name or right.__name__, _sentence(right), right, cases, **settings)
@@ -228,7 +228,7 @@ def question(**settings: Any) -> Callable[..., Question]:
     """Declare a question by a function that computes its answer; the docstring is the contract.
 
     Args:
-        settings: Further arguments of Question.
+        settings: Additional arguments of Question.
     """
     return lambda right: _declared(Question(right.__name__, _sentence(right), right, **settings))
 
@@ -258,16 +258,16 @@ def mistake(
     by: Answer | Edited | None = None,
     step: str = "",
 ) -> Any:
-    """Declare a classic mistake at the smallest task in which it can be made.
+    """Declare a classic mistake at the smallest task in which it can occur.
 
     Args:
         at: The task.
-        id: Its name in the course.
-        sentence: The error, and what to do instead. Without it, this decorates the wrong
-            answer, and its docstring is the sentence.
-        edit: The changes of the right answer.
-        by: A wrong answer, if no changes of the right one describe it.
-        step: Number of the notebook that teaches it, if it is not the one of the task.
+        id: Identifier of the mistake in the course.
+        sentence: The error, and what to do instead. If it is empty, `mistake` returns a decorator
+            for a wrong answer whose docstring is the sentence.
+        edit: The changes to the right answer.
+        by: A wrong answer, if no edit of the right answer describes it.
+        step: Number of the notebook that teaches the mistake, if it differs from that of the task.
 
     Returns:
         The Mistake, or a decorator that returns it.
@@ -276,13 +276,13 @@ def mistake(
     if not sentence:
         return lambda wrong: mistake(at, id, _sentence(wrong), by=wrong, step=step)
     wrong = by or Edited(at.right, edit, id.replace("-", "_"))
-    found = Mistake(id, sentence, at.name, wrong, step)
+    new = Mistake(id, sentence, at.name, wrong, step)
     known = sheet(at.right.__module__).mistakes
     if id in known:
         raise ValueError(f"mistake {id} declared twice: use `again` for another version")
-    known[id] = found
+    known[id] = new
     again(at, id, by=wrong)
-    return found
+    return new
 
 
 def again(
@@ -292,9 +292,9 @@ def again(
 
     Args:
         at: The task or question.
-        id: Name of the mistake.
-        edit: The changes of the right answer.
-        by: A wrong answer, if no changes of the right one describe it.
+        id: Id of the mistake.
+        edit: The changes to the right answer.
+        by: A wrong answer, if no edit of the right answer describes it.
     """
     at.mistakes.setdefault(id, []).append(by or Edited(at.right, edit))
 
@@ -304,8 +304,8 @@ def notes(at: Exercise, wrong: dict[str, Edit | Edited | Answer | Prediction | s
 
     Args:
         at: The task or question.
-        wrong: The difference from the right answer by the message for the learner: changes, or
-            another function, also as an edit; for a question also the value itself.
+        wrong: Wrong answers, keyed by the message for the learner. Each is a dict of changes to the
+            right answer, an edited copy, or another function; for a question, also a value.
     """
     for sentence, difference in wrong.items():
         if sentence in at.misconceptions:
@@ -324,7 +324,7 @@ def _value(value: Prediction) -> Prediction:
 
 
 def _compiled(right: Answer, text: str, name: str, key: str) -> Answer:
-    """Define a function or a class whose source is a changed copy of another one."""
+    """Compile the changed source of a function or a class."""
     name = name or right.__name__
     for word in ("def", "class"):
         text = text.replace(f"{word} {right.__name__}(", f"{word} {name}(", 1)
@@ -336,7 +336,7 @@ def _compiled(right: Answer, text: str, name: str, key: str) -> Answer:
     return defined[name]
 
 
-# A right answer is copied once for each of its mistakes, and parsing its file is slow.
+# Each mistake copies the right answer, and parsing the file is slow.
 @cache
 def _bare(function: Answer) -> str:
     """Return the source of a function without its docstring and its decorators."""
@@ -349,14 +349,14 @@ def _bare(function: Answer) -> str:
     return "".join(lines[tree.lineno - 1 :])
 
 
-def _declared(one: Any) -> Any:
-    known = sheet(one.right.__module__).exercises
-    if one.name in known:
-        raise ValueError(f"exercise {one.name} declared twice")
-    known[one.name] = one
-    return one
+def _declared(exercise: Any) -> Any:
+    known = sheet(exercise.right.__module__).exercises
+    if exercise.name in known:
+        raise ValueError(f"exercise {exercise.name} declared twice")
+    known[exercise.name] = exercise
+    return exercise
 
 
 def _sentence(function: Answer) -> str:
-    """Return a docstring as one line."""
+    """Return the docstring of a function as one line."""
     return " ".join((function.__doc__ or "").split())

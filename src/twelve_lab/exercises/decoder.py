@@ -45,7 +45,7 @@ def _cross_attention_cases() -> Cases:
 
 
 def _longer() -> tuple[Tensor, Tensor, Tensor]:
-    """Draw three targets, as many memories, and the mask of the sources."""
+    """Draw three targets, three memories, and the padding mask of the sources."""
     draw = seeded()
     targets, memory = draw(SIZES.batch, SIZES.tgt, 24), draw(SIZES.batch, SIZES.src, 24)
     return targets, memory, padding_mask(distinct_ids())
@@ -344,7 +344,7 @@ def _write_layer(
 
 _BACK, _CROSS = "residual(x, SELF, norms[0])", "residual(x, CROSS, norms[1])"
 again(decoder_layer, "causal-missing", {"back(q, q, q, tgt_mask)": "back(q, q, q, None)"})
-# In one of the three sums; in all three it is a mistake of `residual`.
+# One of the three sums is wrong. If all three are wrong, it is a mistake of `residual`.
 for _id, _sum in (
     ("residual-overwritten", "{norm}(x) + SUB({norm}(x))"),
     ("residual-missing", "SUB({norm}(x))"),

@@ -1,19 +1,19 @@
-"""Edit one function by the structure of its code: the language of all mistakes.
+"""Edit a function by patterns on its syntax tree: the notation of all mistakes.
 
 A change is a pattern and its replacement: {"X.softmax(-1)": "X.softmax(-2)"}. The exercises declare
-mistakes by changes of a right answer, the mutation tests plant them in the layers, and the checker
-searches for changes that nobody declared.
+mistakes as changes to a right answer, the mutation tests plant them in the layers, and the checker
+searches for undeclared changes.
 
-A pattern is Python source that is compared with the syntax tree, so that comments, formatting and
-the annotation of a local never matter. A name in capital letters in a pattern matches any
-expression, and stands for that expression in the replacement.
+A pattern is Python source, compared with the syntax tree. Comments, formatting and annotations of
+local variables therefore never matter. An upper-case name in a pattern matches any expression, and
+stands for that expression in the replacement.
 """
 
 import ast
 import re
 from typing import Any
 
-# Fields that say where a name is used, or how a string was quoted.
+# Fields for the context of a name, the prefix of a string, and type comments.
 IGNORED_FIELDS = ("ctx", "kind", "type_comment")
 Matches = dict[str, ast.expr]
 
@@ -24,8 +24,8 @@ def edit(source: str, function: str, changes: dict[str, str]) -> str:
     Args:
         source: The text of the file.
         function: Its qualified name, such as `Encoder.forward`.
-        changes: One expression or statement each, and what replaces it: an expression, or one or
-            more statements.
+        changes: Patterns and their replacements. A pattern is an expression or a statement. A
+            replacement is an expression, or one or more statements.
 
     Raises:
         ValueError: If the function or a pattern does not occur exactly once.
@@ -37,14 +37,14 @@ def edit(source: str, function: str, changes: dict[str, str]) -> str:
 
 def _replace(source: str, function: str, pattern: str, replacement: str) -> str:
     wanted = parse(pattern)[0]
-    found = [
+    matching = [
         (node, matches)
         for node in ast.walk(_find_function(ast.parse(source), function))
         if (matches := match(wanted, node)) is not None
     ]
-    if len(found) != 1:
-        raise ValueError(f"{function} must contain {pattern!r} once, got {len(found)} times")
-    ((node, matches),) = found
+    if len(matching) != 1:
+        raise ValueError(f"{function} must contain {pattern!r} once, got {len(matching)} times")
+    ((node, matches),) = matching
     segments = {name: ast.get_source_segment(source, each) for name, each in matches.items()}
 
     def replaced(inner: str, outer: str) -> str:
@@ -57,7 +57,7 @@ def _replace(source: str, function: str, pattern: str, replacement: str) -> str:
             text = text.replace("\n", "\n" + " " * node.col_offset)
         return replace_node(source, node, outer.format(text))
 
-    # Without brackets, if that means the same.
+    # Omit the parentheses if that does not change the meaning.
     brackets = ("{}", "({})")
     outside = ("{}",) if isinstance(node, ast.stmt) else brackets
     texts = [replaced(inner, outer) for outer in outside for inner in brackets]
@@ -73,7 +73,7 @@ def _means(text: str, meaning: str) -> bool:
 
 
 def replace_node(source: str, node: ast.AST, text: str) -> str:
-    """Replace the text of one node of a file."""
+    """Replace the source text of one node."""
     # ast counts bytes, not characters.
     rows = source.encode().splitlines(keepends=True)
     start = sum(map(len, rows[: node.lineno - 1])) + node.col_offset
@@ -91,14 +91,14 @@ def match(pattern: ast.AST, node: ast.AST) -> Matches | None:
     """Compare code with a pattern.
 
     Returns:
-        What the names in capital letters stand for, or None if the code does not match.
+        The expression for each upper-case name; None if the code does not match.
     """
     matches: Matches = {}
     return matches if _equal(pattern, node, matches) else None
 
 
 def fill(template: Any, matches: Matches) -> Any:
-    """Copy code with expressions in place of its names in capital letters."""
+    """Copy code, and replace its upper-case names with expressions."""
     if isinstance(template, list):
         return [fill(each, matches) for each in template]
     if isinstance(template, ast.Name) and template.id in matches:
@@ -120,7 +120,7 @@ def _find_function(tree: ast.Module, name: str) -> ast.AST:
 
 
 def _equal(pattern: Any, node: Any, matches: Matches) -> bool:
-    """Compare two syntax trees, and collect what the names in capital letters match."""
+    """Compare two syntax trees, and collect the expressions that upper-case names match."""
     if isinstance(pattern, ast.Name) and pattern.id.isupper() and isinstance(node, ast.expr):
         first = matches.setdefault(pattern.id, node)
         return ast.dump(first) == ast.dump(node)

@@ -21,7 +21,7 @@ def _table() -> Tensor:
 def _embed_cases() -> Cases:
     return {
         "twelve numbers": (example.src.clone(), _table()),
-        # No word uses the last row: a table made for the largest id is too short.
+        # No word uses the last row, so one-hot rows sized by the largest id are too short.
         "as many words as sentences": (torch.tensor([[1, 2, 2], [1, 0, 0], [2, 1, 0]]), _table()),
         "all sizes differ": (distinct_ids(), seeded()(SIZES.src_vocab, SIZES.d_model)),
     }

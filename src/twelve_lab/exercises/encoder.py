@@ -36,7 +36,7 @@ def _stack_cases() -> Cases:
 
 
 def _maker() -> Callable[[], nn.Module]:
-    """Return a function that builds layers with different weights, the same on every machine."""
+    """Return a function that builds layers with distinct weights, reproducible on every machine."""
     draw = seeded()
 
     def make() -> nn.Module:
@@ -48,7 +48,7 @@ def _maker() -> Callable[[], nn.Module]:
 
 
 def _look_into(layers: Sequence[nn.Module]) -> tuple[Tensor, Tensor]:
-    """Return each layer's matrix, and count layers, parameters and those that can be trained."""
+    """Return each layer's weight, and count layers, parameters and trainable parameters."""
     owner = nn.Module()
     owner.layers = layers
     trained = [weight for weight in owner.parameters() if weight.requires_grad]
@@ -255,7 +255,7 @@ again(
     "padding-mask-missing",
     {f"forward: {_LOOK}": "self.look(normed, normed, normed)"},
 )
-# In both sums, or in one of them.
+# Both sums are wrong, or one of them.
 _OVERWRITTEN = "x = self.norm2(x)\nreturn x + self.think(x)"
 for _id, _first, _second in (
     ("residual-overwritten", f"x = normed + {_LOOK}", _OVERWRITTEN),

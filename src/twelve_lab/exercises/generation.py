@@ -1,4 +1,4 @@
-"""Lesson 14: mistakes in writing word by word."""
+"""Lesson 14: mistakes in word-by-word generation."""
 
 from functools import cache
 
@@ -77,7 +77,7 @@ def places_run() -> list[int]:
 @cache
 @torch.no_grad()
 def _counted(max_len: int) -> tuple[int, int]:
-    """Count both ways, once for each length: a model writes twice."""
+    """Count positions without and with a cache. The counts are cached, as decoding is slow."""
     ran: list[int] = []
     model, src = example.distinct.model(), example.distinct.src[1:]
     model.decoder.norm.register_forward_hook(lambda norm, given, out: ran.append(out.size(1)))

@@ -1,4 +1,4 @@
-"""Lesson 17: mistakes in sharing and caching heads of keys and values."""
+"""Lesson 17: mistakes in sharing and caching key-value heads."""
 
 from collections.abc import Callable
 
@@ -13,7 +13,7 @@ from twelve_lab.exercises.declare import Cases, again, mistake, notes, question,
 from twelve_lab.exercises.masks import attend, mask_of_new
 from twelve_lab.exercises.numbers import SIZES, distinct_heads, seeded, twelve_heads
 
-# Groups of 6 heads share one of 2.
+# 12 query heads in groups of 6, which share 2 key-value heads.
 _HEADS = 12
 
 
@@ -80,7 +80,7 @@ notes(
 
 def _grouped_cases() -> Cases:
     two, draw, (_, key, value) = twelve_heads(2), seeded(), distinct_heads()
-    four = torch.cat([two.query, two.key], dim=1)  # two more query heads with any content
+    four = torch.cat([two.query, two.key], dim=1)  # two more query heads with arbitrary content
     return {
         "four on two": (four, two.key, two.value),
         "three on one": (twelve_heads(3).query, *(draw(2, 1, 2, 1) for _ in "kv")),

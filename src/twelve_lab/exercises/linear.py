@@ -54,7 +54,7 @@ def _linear_layer_cases() -> Cases:
 def _run_linear_layer(answer: Callable[..., Any], given: tuple[Any, ...]) -> Any:
     x, weight, bias = given
     numbers = {"weight": weight, "bias": bias}
-    # A square weight hides exchanged axes.
+    # A square weight would hide swapped axes.
     build(answer, (3, 4, True), {"weight": torch.Size((4, 3)), "bias": torch.Size((4,))})
     return run_layer(answer, (*weight.T.shape, bias is not None), numbers, x)
 

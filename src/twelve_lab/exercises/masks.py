@@ -147,7 +147,7 @@ def _masked_weights_cases() -> Cases:
     }
 
 
-# The name of infinity in math and in torch.
+# Infinity is called `inf` in both math and torch.
 @task(
     _masked_weights_cases,
     forbidden=("inf",),

@@ -1,4 +1,4 @@
-"""Answers that are classes: build a layer, set its parameters, and call it."""
+"""Run answers that are classes: build a layer, set its parameters, and call it."""
 
 from collections.abc import Callable, Mapping
 from types import EllipsisType
@@ -12,7 +12,7 @@ from twelve_lab.messages import message
 
 
 class Misbuilt(ValueError):
-    """The reason why a layer cannot be built, as a message for the learner."""
+    """Raised if a layer cannot be built, with a message for the learner."""
 
 
 def build(
@@ -28,14 +28,14 @@ def build(
         answer: The class.
         sizes: The arguments of its constructor.
         shapes: The shapes of its parameters and buffers, by name.
-        trained: Whether all of them must be parameters that are trained.
+        trained: Whether all of them must be trainable parameters.
 
     Returns:
         The layer; `...` if the class is not written yet.
 
     Raises:
-        Misbuilt: If the answer is not a subclass of nn.Module, has no forward, registers other
-            parameters and buffers or other shapes, or does not train them.
+        Misbuilt: If the answer is not a subclass of nn.Module, has no forward method, registers
+            unexpected names or shapes, or has untrainable parameters.
     """
     if isinstance(answer, nn.Module):
         raise Misbuilt(message("The layer is already built. Pass the class itself, without ()."))
@@ -124,7 +124,7 @@ def run_layer(
         sizes: The arguments of its constructor.
         numbers: The values of its parameters and buffers, by name; None for a parameter that the
             layer must not have.
-        given: The arguments of the call.
+        given: The arguments of the forward method.
 
     Returns:
         The output of the layer; `...` if the class is not written yet.

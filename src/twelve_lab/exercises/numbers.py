@@ -1,4 +1,4 @@
-"""The numbers in the cases: the twelve of the example, and random ones with distinct sizes."""
+"""Inputs of the cases: the twelve numbers of the example, and random tensors."""
 
 from collections.abc import Callable
 from functools import cache
@@ -12,7 +12,7 @@ from twelve_lab import example
 
 
 def seeded(seed: int = 12) -> Callable[..., Tensor]:
-    """Return a function that draws normal numbers of a shape, the same on every machine."""
+    """Return a function that draws normally distributed tensors, reproducible on every machine."""
     generator = torch.Generator("cpu").manual_seed(seed)
     return lambda *shape: torch.randn(shape, generator=generator, dtype=torch.float64, device="cpu")
 
@@ -25,15 +25,15 @@ def vectors(ids: Tensor = example.src) -> Tensor:
 
 @cache
 def _model() -> Transformer:
-    """Build the example once: most cases need no more of it than these numbers."""
+    """Build the example model without gradients, and cache it."""
     return example.model().requires_grad_(False)
 
 
 def twelve_heads(num_heads: int) -> SimpleNamespace:
-    """Compute the parts of the first self-attention of the encoder.
+    """Compute the tensors of the first self-attention of the encoder.
 
     Args:
-        num_heads: 3 heads of size 1, 1 of size 3, or 2 of size 2.
+        num_heads: Number of heads: 3 of size 1, 1 of size 3, or 2 of size 2.
 
     Returns:
         Its input (x), its matrices (w_q, w_k, w_v, w_o), and the query, key and value of each
@@ -59,8 +59,8 @@ def _heads(num_heads: int) -> dict[str, Tensor]:
     return {"x": x, **matrices, **heads}
 
 
-# The sizes of the last case of a task. No count is 1 or equal to another one, so that two mistakes
-# have two results: a sum over sentences is not a sum over heads.
+# The sizes of the last case of a task. All sizes are distinct and greater than 1, so different
+# mistakes give different results: a sum over sentences is not a sum over heads.
 SIZES = SimpleNamespace(
     batch=3, num_heads=2, tgt=4, src=7, d_v=5, d_k=8, d_model=20, d_ff=28, src_vocab=11,
     tgt_vocab=13, max_len=32,

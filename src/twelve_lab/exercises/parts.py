@@ -1,7 +1,8 @@
-"""The functions that a right answer consists of, and the same answer with another part.
+"""Find the functions that a right answer uses, and rebuild the answer with one of them replaced.
 
-A larger exercise calls the right answers of smaller ones. So a mistake is declared once, at the
-smallest exercise, and every larger exercise has it too: `with_part` builds the larger wrong answer.
+The right answer of a larger exercise calls the right answers of smaller exercises. A mistake is
+therefore declared once, at the smallest exercise, and every larger exercise inherits it:
+`with_part` builds the larger wrong answer.
 """
 
 from collections.abc import Iterator
@@ -16,20 +17,20 @@ _TOOLS = ("declare", "edit", "modules", "numbers", "parts")
 
 @cache
 def parts(answer: Answer) -> tuple[Answer, ...]:
-    """List the functions and classes of the exercises that an answer uses, itself first."""
-    found = {answer: None}
+    """List an answer, followed by the functions and classes of the exercises that it uses."""
+    all_parts = {answer: None}
     for part in _used(answer).values():
-        found |= dict.fromkeys(parts(part))
-    return tuple(found)
+        all_parts |= dict.fromkeys(parts(part))
+    return tuple(all_parts)
 
 
 def with_part(answer: Answer, old: Answer, new: Answer) -> Answer:
-    """Build an answer again that uses another function in place of one of its parts.
+    """Rebuild an answer with another function in place of one of its parts.
 
     Args:
-        answer: A right answer, which stays as it is.
+        answer: A right answer; not modified.
         old: One of its parts.
-        new: A function of the same arguments.
+        new: A function with the same arguments.
     """
     if answer is old or old not in parts(answer):
         return new if answer is old else answer
@@ -54,7 +55,7 @@ def _rebuilt(function: FunctionType, others: dict[str, Answer]) -> FunctionType:
 
 @cache
 def _used(answer: Answer) -> dict[str, Answer]:
-    """Return the parts that an answer calls, by their global names."""
+    """Return the parts that an answer uses, keyed by global name."""
     used: dict[str, Answer] = {}
     for function in functions_of(answer):
         for name in names_in(function.__code__):
@@ -72,13 +73,13 @@ def _is_part(value: Any) -> bool:
 
 
 def functions_of(answer: Answer) -> list[FunctionType]:
-    """Return the methods of a class, or the function itself; none if it is written in C."""
+    """Return the methods of a class, or the function itself; [] if it is written in C."""
     each = vars(answer).values() if isinstance(answer, type) else (answer,)
     return [function for function in each if isinstance(function, FunctionType)]
 
 
 def names_in(code: CodeType) -> Iterator[str]:
-    """Yield the global names and attributes that code uses, also in functions within it."""
+    """Yield the global names and attributes that code uses, including its nested functions."""
     yield from code.co_names
     for constant in code.co_consts:
         if isinstance(constant, CodeType):

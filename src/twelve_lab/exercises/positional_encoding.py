@@ -1,4 +1,4 @@
-"""Lesson 03: mistakes in the table of positions and in adding it."""
+"""Lesson 03: mistakes in the table of positional encodings and in adding it."""
 
 import math
 from collections.abc import Callable
@@ -153,7 +153,7 @@ notes(
 
 
 def _drop_a_tenth() -> Callable[[Tensor], Tensor]:
-    """Return a dropout of 0.1 that drops the same features on every machine."""
+    """Return a dropout with rate 0.1 that drops the same features on every machine."""
     generator = torch.Generator("cpu").manual_seed(12)
 
     def drop(x: Tensor) -> Tensor:

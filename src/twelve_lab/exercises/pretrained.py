@@ -1,4 +1,4 @@
-"""Lesson 19: mistakes in counting, changing, unpacking and analysing a model from a file."""
+"""Lesson 19: mistakes in counting, converting, unpacking and analysing a pretrained model."""
 
 import torch
 from torch import Tensor
@@ -140,7 +140,7 @@ notes(
 
 
 def _block_cases() -> Cases:
-    # A seeded generator of torch draws the same numbers on every machine.
+    # A seeded torch generator draws the same numbers on every machine.
     generator = torch.Generator("cpu").manual_seed(12)
 
     def blocks(number: int) -> tuple[Tensor, Tensor]:
@@ -201,7 +201,7 @@ def _logit_cases() -> Cases:
     }
 
 
-# A model that is analysed is not trained, so that Python numbers will do.
+# The analysis does not train the model, so Python numbers are accepted.
 @task(_logit_cases, by_gradient=None, measures="that a norm divides all summands by one number")
 def logit_parts(parts: Tensor, weight: Tensor, row: Tensor, eps: float) -> Tensor:
     """parts (part, d_model), weight (d_model), row (d_model), eps -> (part)"""

@@ -24,7 +24,7 @@ _Layer = Callable[[Tensor], Tensor]
 
 
 def _norms(draw: Callable[..., Tensor], number: int, width: int) -> list[_Layer]:
-    """Draw norms with different weights, so that exchanged norms give other numbers."""
+    """Build norms with distinct random weights, so swapping two norms changes the result."""
     norms = [LayerNorm(width).double() for _ in range(number)]
     for norm in norms:
         norm.weight.data, norm.bias.data = 1 + draw(width) / 2, draw(width) / 2

@@ -165,7 +165,7 @@ notes(
 
 
 def _by_position(heads: Tensor) -> Tensor:
-    """Rotate a head by its positions, for any even size."""
+    """Rotate heads of any even size by their positions."""
     return rotate(heads, rotary_angles(0, heads.size(-2), heads.size(-1)))
 
 
@@ -247,7 +247,7 @@ mistake(
     {"(HEADS, 2, HALF)": "(1, 2, -1)"},
     step="19",
 )
-# With four rows the inverse permutation is the same.
+# With four rows, the permutation is its own inverse.
 mistake(
     rows_for_neighbours,
     "rows-woven-back",

@@ -148,9 +148,9 @@ def _loss_cases() -> Cases:
     masks = {"src_mask": example.src_mask, "tgt_mask": example.tgt_mask}
     logits = model(example.src, example.tgt, **masks).detach()
     labels, longer = example.labels.clone(), shift(_targets()["all sizes differ"])[1]
-    longer[2, 0] = 0  # an id like the others
+    longer[2, 0] = 0  # id 0 is a label like the others
     sure = 1000.0 * F.one_hot(labels.clamp(min=0), 4).double()
-    sure[1] -= 3000.0  # one maximum of the whole batch would not do
+    sure[1] -= 3000.0  # subtracting one maximum for the whole batch would fail
     return {
         "twelve numbers": (logits, labels),
         "certain and right": (sure, labels.clone()),

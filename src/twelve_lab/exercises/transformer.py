@@ -1,4 +1,4 @@
-"""Lesson 12: mistakes in putting the parts together."""
+"""Lesson 12: mistakes in assembling the model."""
 
 import torch
 import torch.nn.functional as F
@@ -24,7 +24,7 @@ _Mask = Tensor | None
 
 def _transformer_cases() -> Cases:
     larger, model, ids = example.distinct, example.distinct.model(), distinct_ids()
-    # Both vocabularies contain these ids, so that exchanging the sentences raises no error.
+    # Both vocabularies contain these ids, so swapping the sentences raises no error.
     short = (larger.tgt.clone() % 11, larger.tgt.roll(1, 0) % 11)
     return {
         "twelve numbers": (
@@ -100,7 +100,7 @@ again(transformer, "padding-mask-missing", {_DECODER: _UNMASKED})
 again(transformer, "padding-mask-missing", {_ENCODER: "parts.encoder(X)"})
 again(transformer, "causal-missing", {_DECODER: "parts.decoder(X, MEMORY, src_mask=src_mask)"})
 again(transformer, "softmax-before-loss", {_RETURN: f"{_RETURN}.softmax(-1)"})
-# The solution runs each layer, and so can do something between two layers.
+# The solution loops over the layers, so an edit can add a step between two layers.
 _NO_FIRST = {"memory = parts.encoder.norm(memory)": "pass"}
 _NO_LAST = {"parts.decoder.norm(x)": "x"}
 for _changes in (_NO_FIRST | _NO_LAST, _NO_FIRST, _NO_LAST):

@@ -1,1 +1,1 @@
-"""The exercises of the pages to write by hand: one file for each page."""
+"""Exercises of the by-hand pages, one file per page."""

@@ -1,4 +1,4 @@
-"""By hand: one step of AdamW, and a learning rate that warms up and falls like a cosine."""
+"""By hand: one step of AdamW, and a learning rate with warmup and cosine decay."""
 
 import math
 

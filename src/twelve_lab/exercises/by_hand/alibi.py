@@ -1,4 +1,4 @@
-"""By hand: ALiBi, a penalty on distance in place of positions in the input."""
+"""By hand: ALiBi, a distance penalty in place of positional encodings."""
 
 import math
 

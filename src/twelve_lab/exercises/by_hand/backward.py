@@ -13,7 +13,7 @@ _AUTOGRAD = ("autograd", "backward", "grad", "vjp", "requires_grad_")
 
 def _output_cases() -> Cases:
     draw = seeded()
-    # The page: the bias makes the probabilities 1/4, 1/4 and 1/2.
+    # The example on the page: the bias makes the probabilities 1/4, 1/4 and 1/2.
     x = torch.tensor([[[2.0, 4.0]]], dtype=torch.float64)
     bias = torch.tensor([1.0, 1.0, 2.0], dtype=torch.float64).log()
     batch, seq, vocab, d_model = SIZES.batch, SIZES.tgt, SIZES.tgt_vocab, SIZES.d_k

@@ -9,21 +9,21 @@ from torch import Tensor
 from twelve_lab.exercises.declare import Cases, Edited, again, mistake, notes, question, task
 from twelve_lab.exercises.numbers import SIZES, seeded
 
-# P(next token) of the page: at the start, after A, and after B. The tokens are A, B and end.
+# P(next token) on the page: at the start, after A, and after B. The tokens are A, B and end.
 _PAPER = [[0.5, 0.4, 0.1], [0.3, 0.3, 0.4], [0.05, 0.05, 0.9]]
 _START, _END = 0, 3
 _Model = Callable[[Tensor], Tensor]
 
 
 def _paper_model(prefixes: Tensor) -> Tensor:
-    """Read the table: token 0 is the start, 1 is A, 2 is B, 3 is the end."""
+    """Look up log-probabilities: token 0 is the start, 1 is A, 2 is B, and 3 is the end."""
     table = torch.tensor([*_PAPER, [0.5, 0.3, 0.2]], dtype=torch.float64)
     probabilities = table[prefixes[:, -1]]
     return torch.cat([0 * probabilities[:, :1], probabilities], 1).log()
 
 
 def _model(vocab: int, seed: int, end: int, bonus: float) -> _Model:
-    """Make a model that reads the whole prefix, earlier tokens less."""
+    """Return a model that reads the whole prefix, with less weight on earlier tokens."""
     table = 2 * seeded(seed)(vocab, vocab)
     table[:, end] += bonus
 

@@ -24,7 +24,7 @@ def _run_bpe(answer: Callable[..., Any], given: tuple[Any, ...]) -> Any:
     if result is None or result is ...:
         return result
     ids, last = given[0], given[-1]
-    # Answers of all lengths can be compared: -1 stands for nothing.
+    # Pad with -1, so answers of any length can be compared.
     if isinstance(last, int) and isinstance(given[1], int):
         rows = [list(pair) for pair in result]
         return torch.tensor(rows + [[-1, -1]] * (last - len(rows)), dtype=torch.int64)
@@ -89,10 +89,10 @@ notes(
 )
 
 
-# The pairs in the order of their merges: each uses older ids alone.
+# The pairs in merge order: each pair uses only older ids.
 _MERGES = [(0, 0), (0, 1), (4, 5)]
 
-# A text and merges for which the usual wrong orders give different ids.
+# A text and merges for which the common wrong orders give different ids.
 _LATER = [(1, 2), (2, 2), (2, 3), (2, 4), (6, 1), (0, 3), (2, 1)]
 _DIGITS = "2101221222000020011201010102210202220220201012221201200201111212002021"
 

@@ -9,13 +9,13 @@ from twelve_lab.exercises.declare import Cases, mistake, notes, question, task
 from twelve_lab.exercises.numbers import SIZES, seeded
 from twelve_lab.exercises.training import loss
 
-# The page: logits whose powers are whole numbers. The last word is padding.
+# The example on the page: exp(logits) are whole numbers. The last word is padding.
 _POWERS, _LABELS = [[[1.0, 2, 5], [3, 3, 6], [1, 1, 1]]], [[1, 2, -100]]
 
 
 def _log_sum_exp_cases() -> Cases:
     draw = seeded()
-    # Far apart, also within a row: only the maximum of the row itself helps.
+    # The values differ widely even within a row: only the maximum of each row prevents overflow.
     large = torch.tensor([[[1000.0, 1001, -999], [-1000, -1002, -1001]]], dtype=torch.float64)
     return {
         "whole powers": (torch.tensor(_POWERS, dtype=torch.float64).log(),),

@@ -1,4 +1,4 @@
-"""By hand: the KL divergence of two models in both directions, softened by a temperature."""
+"""By hand: the KL divergence between two models in both directions, with a temperature."""
 
 import math
 from collections.abc import Callable
@@ -10,7 +10,8 @@ from torch import Tensor
 from twelve_lab.exercises.declare import Cases, mistake, notes, question, task
 from twelve_lab.exercises.numbers import SIZES, seeded
 
-# The page: at temperature 2, the teacher's probabilities are 1/4 and 3/4, the student's are equal.
+# The example on the page: at temperature 2, the teacher's probabilities are 1/4 and 3/4, and the
+# student's are equal.
 _TEACHER, _STUDENT = [[[1.0, 9.0]]], [[[1.0, 1.0]]]
 
 

@@ -9,7 +9,7 @@ from torch import Tensor
 from twelve_lab.exercises.declare import Answer, Cases, mistake, notes, question, task
 from twelve_lab.exercises.numbers import SIZES, seeded
 
-# The probabilities of the page: policy and reference, of the chosen and of the rejected answer.
+# The probabilities on the page: policy (chosen, rejected), then reference (chosen, rejected).
 _PAPER = ([0.6], [0.15], [0.2], [0.1])
 
 
@@ -36,7 +36,7 @@ def _dpo_cases() -> Cases:
 
 
 def _run_dpo(answer: Answer, given: tuple[Any, ...]) -> Any:
-    # The reference is not trained: an answer may cut its gradient off.
+    # The reference is not trained, so an answer may detach it.
     policy_chosen, policy_rejected, ref_chosen, ref_rejected, beta = given
     reference = ref_chosen.detach(), ref_rejected.detach()
     return answer(policy_chosen, policy_rejected, *reference, beta)

@@ -1,4 +1,4 @@
-"""By hand: grouped-query attention, several query heads on one head of keys and values."""
+"""By hand: grouped-query attention, where several query heads share one key-value head."""
 
 import math
 

@@ -9,7 +9,7 @@ from torch import Tensor
 from twelve_lab.exercises.declare import Answer, Cases, again, mistake, notes, question, task
 from twelve_lab.exercises.numbers import SIZES, seeded
 
-# The rewards of the page: their mean is 1, and their standard deviation is 2.
+# The rewards on the page: their mean is 1, and their standard deviation is 2.
 _REWARDS = [[0.0, 0.0, 0.0, 4.0]]
 
 
@@ -132,7 +132,7 @@ def _loss_cases() -> Cases:
 
 
 def _run_loss(answer: Answer, given: tuple[Any, ...]) -> Any:
-    # Only the policy is trained: an answer may cut off the gradients of the others.
+    # Only the policy is trained, so an answer may detach the other inputs.
     policy, old, reference, advantages, *rest = given
     return answer(policy, old.detach(), reference.detach(), advantages.detach(), *rest)
 

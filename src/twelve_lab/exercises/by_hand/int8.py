@@ -1,4 +1,4 @@
-"""By hand: absmax quantisation of each row to int8, and a matrix product of integers."""
+"""By hand: row-wise absmax quantisation to int8, and an integer matrix product."""
 
 import torch
 from torch import Tensor
@@ -6,7 +6,7 @@ from torch import Tensor
 from twelve_lab.exercises.declare import Cases, again, mistake, notes, question, solved, task
 from twelve_lab.exercises.numbers import SIZES, seeded
 
-# Their scales are 0.02 and 0.01, and only 0.516 is rounded.
+# The scales are 0.02 and 0.01, and only 0.516 is rounded.
 _ROW, _WEIGHT = [0.516, -2.54, 1.0], [1.27, 0.3, -0.5]
 
 
