@@ -1,4 +1,4 @@
-"""A standalone notebook: in an empty folder, in an environment behind a symbolic link.
+"""A standalone notebook: in an empty folder, in an environment reached through a symbolic link.
 
 Like Colab or a university's server, the environment has every package except the course itself.
 The first cell of the notebook installs the course from a wheel.
