@@ -486,11 +486,12 @@ def _finds(mistake: Mistake) -> str:
     ways = {
         "catches the mistake in {}": set(cases) - hidden - refused,
         "rejects the wrong code in {}": refused,
-        "misses it in {}, where the wrong code gives the right numbers": hidden,
+        "misses the mistake in {}, where the wrong code gives the right numbers": hidden,
     }
     sentences = []
     for way, where in ways.items():
-        named = ", ".join(f"*{case}*" for case in cases if case in where)
+        *rest, last = [f"*{case}*" for case in cases if case in where] or [""]
+        named = f"{', '.join(rest)} and {last}" if rest else last
         if named:
             sentences.append(way.format("every case" if set(where) == set(cases) else named))
     step = find_step(mistake.step)

@@ -98,7 +98,7 @@ def chat_prompt(tokenizer: Any, question: str) -> str:
         question: The user's message.
 
     Raises:
-        ValueError: If the model does not use the chat format of <|im_start|>.
+        ValueError: If the model does not use the chat format of `<|im_start|>`.
     """
     template = tokenizer.chat_template or ""
     if "<|im_start|>assistant" not in template:
