@@ -21,7 +21,6 @@ _DETOURS = frozenset(
     "__builtins__ __import__ builtins compile ctypes eval exec gc getattr globals importlib "
     "inspect open os pickle pkgutil runpy subprocess sys vars".split()
 )
-_CHECKER = ("twelve_lab.check", "twelve_lab.exercises")
 
 
 def borrowed(notebook: NotebookNode, ours: NotebookNode) -> dict[str, list[str]]:
@@ -45,7 +44,7 @@ def borrowed(notebook: NotebookNode, ours: NotebookNode) -> dict[str, list[str]]
             # Outside exercises, our cells may use the whole checker, but a student's only `check`.
             allowed.setdefault(id, set()).update(
                 name for name in used
-                if id or name == "twelve_lab.check.check" or not name.startswith(_CHECKER)
+                if id or name == "twelve_lab.check.check" or not _is_of_checker(name)
             )  # fmt: skip
     pages = {cell.source for cell in ours.cells}
     listed = {}
@@ -108,6 +107,10 @@ def report(course: Path) -> str:
     return (
         "\n".join(lines) or "No answer takes anything from the course that its solution does not."
     )
+
+
+def _is_of_checker(name: str) -> bool:
+    return name.startswith(("twelve_lab.check", "twelve_lab.exercises"))
 
 
 def _is_listed(name: str) -> bool:

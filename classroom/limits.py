@@ -72,3 +72,10 @@ def close_group(group: Path) -> None:
         if not group.exists():
             return
         time.sleep(0.1)  # wait until the processes have ended
+
+
+def forget(groups: Path = GROUPS) -> None:
+    """Remove our folder, if no group is left in it."""
+    if ours := memory_groups(groups):
+        with contextlib.suppress(OSError):
+            ours[0].rmdir()

@@ -392,6 +392,7 @@ def main(words: Sequence[str]) -> int:
             return 1
         except KeyboardInterrupt:
             print("Closing: all servers are stopped.", flush=True)
+    limits.forget()
     print(f"Closed. Every answer is in {options.folder / 'home'}.")
     return 0
 

@@ -275,6 +275,8 @@ def test_memory_group_of_both_versions_of_control_groups(tmp_path, monkeypatch):
     (tmp_path / "one" / "memory").mkdir(parents=True)
     ours = tmp_path / "one/memory/twelve"
     assert limits.memory_groups(tmp_path / "one") == (ours, "memory.limit_in_bytes")
+    limits.forget(tmp_path / "one")
+    assert not ours.exists()
     (tmp_path / "two").mkdir()
     assert limits.memory_groups(tmp_path / "two") == (tmp_path / "two/twelve", "memory.max")
     for folder in ("two", "two/twelve"):
