@@ -98,13 +98,12 @@ def renew(folder: Path, files: dict[str, bytes]) -> dict[str, str]:
         course has changed since.
 
     Raises:
-        ValueError: If the folder is a file.
+        ValueError: If the folder is a file, or its record is broken.
         OSError: If something cannot be read or written.
     """
     if folder.exists() and not folder.is_dir():
         raise ValueError(f"{folder} is a file, and a folder is needed")
-    path = folder / RECORD
-    record = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    record = _read_record(folder / RECORD)
     states = {name: _state(folder / name, new, record.get(name)) for name, new in files.items()}
     folder.mkdir(parents=True, exist_ok=True)
     for name, state in states.items():
@@ -112,7 +111,7 @@ def renew(folder: Path, files: dict[str, bytes]) -> dict[str, str]:
             _put(folder / name, files[name])
         if state in ("written", "same"):
             record[name] = _sum(name, files[name])
-    _put(path, (json.dumps(record, indent=1) + "\n").encode())
+    _put(folder / RECORD, (json.dumps(record, indent=1) + "\n").encode())
     return states
 
 
@@ -140,6 +139,18 @@ def _sum(name: str, content: bytes) -> str:
         except (ValueError, KeyError, TypeError, AttributeError):
             pass  # not a notebook: hash the bytes, which matches none of our notebooks
     return hashlib.sha256(content).hexdigest()
+
+
+def _read_record(path: Path) -> dict[str, str]:
+    if not path.exists():
+        return {}
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path} cannot be read ({error}): move it away") from None
+    if not isinstance(record, dict):
+        raise ValueError(f"{path} holds no sums: move it away")
+    return record
 
 
 def _put(path: Path, content: bytes) -> None:

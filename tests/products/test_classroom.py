@@ -74,9 +74,15 @@ def test_write_course_makes_an_assignment_of_each_notebook_with_graded_cells(pro
     assert f'{{"python": "{STUB}"}}' in (ROOT / "tools" / "nbgrader_config.py").read_text()
 
 
-def test_write_course_refuses_a_wrong_folder(project, tmp_path):
+def test_write_course_refuses_a_wrong_folder_or_record(project, tmp_path):
     with pytest.raises(ValueError, match="holds the project itself"):
         write(project, project)
+    (tmp_path / "course").mkdir()
+    for content in ("", "[]"):
+        (tmp_path / "course" / ".written.json").write_text(content)
+        with pytest.raises(ValueError, match=r"\.written\.json .*: move it away"):
+            write(tmp_path / "course", project)
+    assert set(everything(tmp_path / "course")) == {".written.json"}
     (tmp_path / "file").touch()
     with pytest.raises(ValueError, match="file is a file, and a folder is needed"):
         write(tmp_path / "file", project)
