@@ -1,6 +1,7 @@
 """Checkpoints of a training run, written atomically."""
 
 import io
+import math
 import os
 import zipfile
 from collections.abc import Iterator
@@ -64,6 +65,8 @@ def resume(
         if state["random_cuda"] is not None and torch.cuda.is_available():
             torch.cuda.set_rng_state(state["random_cuda"], next(model.parameters()).device)
         losses = [float(loss) for loss in state["losses"]]
+        if not 0 < len(losses) <= settings["steps"] or not all(map(math.isfinite, losses)):
+            raise ValueError(f"losses must be 1 to {settings['steps']} finite numbers")
         # Last, so that an error above leaves the weights unchanged.
         model.load_state_dict(state["model"])
     return losses

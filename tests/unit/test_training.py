@@ -433,9 +433,15 @@ def test_damaged_checkpoint_is_rejected_and_kept(tmp_path, path, damage):
     assert path.read_bytes() == damaged
 
 
-@pytest.mark.parametrize("missing", ["model", "optimizer", "losses", "random", "description"])
-def test_edited_checkpoint_is_rejected_before_a_weight_changes(unchecked, finished, missing):
-    torch.save(torch.load(finished) | {missing: None}, finished)
+@pytest.mark.parametrize(
+    "edit",
+    [
+        *({name: None} for name in ("model", "optimizer", "losses", "random", "description")),
+        *({"losses": losses} for losses in ([], [1.0] * (STEPS + 1), [1.0, math.nan])),
+    ],
+)
+def test_edited_checkpoint_is_rejected_before_a_weight_changes(unchecked, finished, edit):
+    torch.save(torch.load(finished) | edit, finished)
     model = small_model(dropout=0.2)
     before = copy.deepcopy(model.state_dict())
     with pytest.raises(ValueError, match=r"^train: cannot resume from run\.pt: .+ start again$"):
